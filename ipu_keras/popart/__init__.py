@@ -1,11 +1,11 @@
-"""PopART: builds ONNX models and runs them, as `import popart`."""
+"""PopART, as scripts get it by `import popart`: builds ONNX models and runs them."""
 
 from typing import Any
 
 from ipu_keras import _requirements
 from ipu_keras._missing_names import missing_attribute
 
-# First of all, so that a missing onnx is reported with its remedy.
+# Before all imports below, so that a missing onnx is reported with its remedy.
 _requirements.check_onnx()
 
 from ipu_keras.popart import builder as builder

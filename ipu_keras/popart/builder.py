@@ -1,4 +1,4 @@
-"""Builds ONNX models, as scripts for PopART do."""
+"""`popart.builder`: the builder of ONNX models that scripts use, over `graphs.builder_core`."""
 
 from __future__ import annotations
 
@@ -26,22 +26,26 @@ if TYPE_CHECKING:
     # Written by `python tests/stub_files.py`: what `_forwarding` gives the classes, for checkers.
     from ipu_keras.popart.builder_operations import AiGraphcoreOperations, AiOnnxOperations
 
-    # Methods that `Builder` finds in its core; its opsets have other classes.
+    # `Builder` finds the methods of its core by `__getattr__`, which checkers do not see.
     _CoreMethods = _BuilderCore
 else:
     AiGraphcoreOperations = AiOnnxOperations = _CoreMethods = object
 
 
 class Opset:
-    """The operations of a domain in one version, added to the model of a builder.
+    """Adds operations of one version of a domain to the model of a builder.
 
     Args:
         builder: The builder whose model gets the operations.
         version: The version of the domain.
+
+    Raises:
+        ValueError: There is no such version.
     """
 
-    # By version, the class of `popart_core` that adds the operations.
+    # By version, the class that adds the operations.
     _cores: Mapping[int, type] = MappingProxyType({})
+    # The domain in errors.
     _words = ""
 
     def __init__(self, builder: Builder, version: int):
@@ -59,7 +63,7 @@ class Opset:
 
 
 def _forwarding(core: type) -> Callable[[type], type]:
-    """Returns a decorator that gives a class the core's operations, besides its own."""
+    """Makes a decorator that gives a class the operations of a core, besides its own methods."""
 
     def decorated(cls: type) -> type:
         for name, function in inspect.getmembers(core, inspect.isfunction):
@@ -80,17 +84,17 @@ def _forwarded(cls: type, name: str, function: Callable[..., Any]) -> Callable[.
     return forwarded
 
 
-# Methods that are defined in this module, as PopART's Python classes document them, or with
-# another signature than the core's.
+# PopART documents these with other parameters than the rest, such as `debugName`, so they are
+# written out.
 _BY_HAND = ("call", "logical_if", "loop", "scan")
 
 
 class AiOnnx(Opset, AiOnnxOperations):
-    """Operations of ai.onnx.
+    """Adds operations of ai.onnx to the model of a builder.
 
     Args:
-        builder: The builder whose model gets them.
-        version: The version, 6 to 11.
+        builder: The builder whose model gets the operations.
+        version: The version of ai.onnx, from 6 to 11.
 
     Raises:
         ValueError: There is no such version.
@@ -107,59 +111,59 @@ class AiOnnx(Opset, AiOnnxOperations):
         then_branch: Builder,
         name: str = "",
     ) -> list[str]:
-        """Runs one of two graphs.
+        """Adds `If`, which runs one of two graphs.
 
         Args:
-            args: The id of the condition; what the branches take, they name themselves.
-            num_outputs: How many outputs each branch has.
-            else_branch: Builder of the graph that runs if the condition is false.
-            then_branch: Builder of the graph that runs if it is true.
-            name: Name of the operation. Defaults to `""`.
+            args: A list of the id of the condition; branches take other tensors by their ids.
+            num_outputs: The number of outputs of each branch.
+            else_branch: The builder of the graph that runs if the condition is false.
+            then_branch: The builder of the graph that runs if the condition is true.
+            name: The name of the operation. Defaults to `""`.
 
         Returns:
-            Ids of the results.
+            The ids of the results.
 
         Raises:
-            popart_exception: The branches do not fit.
+            popart_exception: The branches do not fit the operation.
         """
         return self._core.logical_if(args, num_outputs, else_branch, then_branch, name)
 
     def loop(
         self, args: Sequence[str], num_outputs: int, body: Builder, debugContext: Any = ""
     ) -> list[str]:
-        """Runs a graph several times.
+        """Adds `Loop`, which runs a graph several times.
 
         Args:
-            args: Ids of the greatest number of runs, of the condition to begin, and of what is
-                carried from run to run; the first two may be `""`.
-            num_outputs: How many results there are.
-            body: Builder of the graph; its inputs are the number of the run, the condition and
-                what is carried, its outputs the condition to go on, what is carried, and what is
-                stacked up.
-            debugContext: Name of the operation. Defaults to `""`.
+            args: The ids of the greatest number of iterations, of the condition to begin, and of
+                the tensors carried from one iteration to the next; the first two may be `""`.
+            num_outputs: The number of results.
+            body: The builder of the graph. Its inputs are the number of the iteration, the
+                condition and the carried tensors; its outputs the condition to go on, the carried
+                tensors, and those that are stacked.
+            debugContext: The name of the operation. Defaults to `""`.
 
         Returns:
-            Ids of the results.
+            The ids of the results.
 
         Raises:
-            popart_exception: The graph does not fit.
+            popart_exception: The body does not fit the operation.
         """
         return self._core.loop(args, num_outputs, body, debugContext)
 
 
 @_forwarding(AI_ONNX_OPSETS[6])
 class AiOnnx6(AiOnnx):
-    """The operations of ai.onnx 6."""
+    """Adds operations of ai.onnx 6 to the model of a builder."""
 
 
 @_forwarding(AI_ONNX_OPSETS[7])
 class AiOnnx7(AiOnnx6):
-    """The operations of ai.onnx 7."""
+    """Adds operations of ai.onnx 7 to the model of a builder."""
 
 
 @_forwarding(AI_ONNX_OPSETS[8])
 class AiOnnx8(AiOnnx7):
-    """The operations of ai.onnx 8."""
+    """Adds operations of ai.onnx 8 to the model of a builder."""
 
     def scan(  # type: ignore[override]
         self,
@@ -170,29 +174,30 @@ class AiOnnx8(AiOnnx7):
         directions: Sequence[int] = [],
         debugContext: Any = "",
     ) -> list[str]:
-        """Runs a graph for each element of sequences.
+        """Adds `Scan`, which runs a graph for each element of sequences of a batch.
 
         Args:
-            args: Ids of the lengths of the sequences, which may be `""`, of what is carried from
-                run to run, and of the sequences.
-            num_outputs: How many results there are.
-            body: Builder of the graph.
-            num_scan_inputs: How many sequences there are.
-            directions: For each, 0 for forwards and 1 for backwards. Defaults to forwards.
-            debugContext: Name of the operation. Defaults to `""`.
+            args: The ids of the lengths of the sequences, which may be `""`, of the states carried
+                from one iteration to the next, and of the sequences.
+            num_outputs: The number of results.
+            body: The builder of the graph, which takes states and an element of each sequence.
+            num_scan_inputs: The number of sequences among `args`.
+            directions: For each sequence, 0 for forwards and 1 for backwards. Defaults to
+                forwards.
+            debugContext: The name of the operation. Defaults to `""`.
 
         Returns:
-            Ids of the results.
+            The ids of the results.
 
         Raises:
-            popart_exception: The graph does not fit.
+            popart_exception: The body does not fit the operation.
         """
         return self._core.scan(args, num_outputs, body, num_scan_inputs, directions, debugContext)
 
 
 @_forwarding(AI_ONNX_OPSETS[9])
 class AiOnnx9(AiOnnx8):
-    """The operations of ai.onnx 9."""
+    """Adds operations of ai.onnx 9 to the model of a builder."""
 
     def scan(  # type: ignore[override]
         self,
@@ -206,26 +211,27 @@ class AiOnnx9(AiOnnx8):
         scan_output_directions: Sequence[int] = [],
         debugContext: Any = "",
     ) -> list[str]:
-        """Runs a graph for each element of sequences.
+        """Adds `Scan`, which runs a graph for each element of sequences.
 
         Args:
-            args: Ids of what is carried from run to run, and of the sequences.
-            num_outputs: How many results there are.
-            body: Builder of the graph.
-            num_scan_inputs: How many sequences there are.
-            scan_input_axes: For each, the axis along which it goes. Defaults to the first.
-            scan_input_directions: For each, 0 for forwards and 1 for backwards. Defaults to
-                forwards.
-            scan_output_axes: For each result that is stacked up, along which axis. Defaults to
-                the first.
-            scan_output_directions: For each, 0 to append and 1 to prepend. Defaults to appending.
-            debugContext: Name of the operation. Defaults to `""`.
+            args: The ids of the states carried from one iteration to the next, and of the
+                sequences.
+            num_outputs: The number of results.
+            body: The builder of the graph, which takes states and an element of each sequence.
+            num_scan_inputs: The number of sequences among `args`.
+            scan_input_axes: The axis along which each sequence is read. Defaults to the first.
+            scan_input_directions: For each sequence, 0 for forwards and 1 for backwards. Defaults
+                to forwards.
+            scan_output_axes: The axis along which each result is stacked. Defaults to the first.
+            scan_output_directions: For each stacked result, 0 to append and 1 to prepend. Defaults
+                to appending.
+            debugContext: The name of the operation. Defaults to `""`.
 
         Returns:
-            Ids of the results.
+            The ids of the results.
 
         Raises:
-            popart_exception: The graph does not fit.
+            popart_exception: The body does not fit the operation.
         """
         return self._core.scan(
             args,
@@ -242,20 +248,20 @@ class AiOnnx9(AiOnnx8):
 
 @_forwarding(AI_ONNX_OPSETS[10])
 class AiOnnx10(AiOnnx9):
-    """The operations of ai.onnx 10."""
+    """Adds operations of ai.onnx 10 to the model of a builder."""
 
 
 @_forwarding(AI_ONNX_OPSETS[11])
 class AiOnnx11(AiOnnx10):
-    """The operations of ai.onnx 11."""
+    """Adds operations of ai.onnx 11 to the model of a builder."""
 
 
 class AiOnnxMl(Opset):
-    """Operations of ai.onnx.ml, of which PopART has none.
+    """The opset ai.onnx.ml, of which PopART has no operation.
 
     Args:
-        builder: The builder whose model gets them.
-        version: The version of the domain, 1.
+        builder: The builder that has the opset.
+        version: The version of ai.onnx.ml, which is 1.
 
     Raises:
         ValueError: There is no such version.
@@ -267,11 +273,11 @@ class AiOnnxMl(Opset):
 
 @_forwarding(_AiGraphcoreOpset1Core)
 class AiGraphcore(Opset, AiGraphcoreOperations):
-    """Operations of ai.graphcore.
+    """Adds operations of ai.graphcore to the model of a builder.
 
     Args:
-        builder: The builder whose model gets them.
-        version: The version of the domain, 1.
+        builder: The builder whose model gets the operations.
+        version: The version of ai.graphcore, which is 1.
 
     Raises:
         ValueError: There is no such version.
@@ -283,30 +289,30 @@ class AiGraphcore(Opset, AiGraphcoreOperations):
     def call(
         self, args: Sequence[str], num_outputs: int, callee: Builder, debugName: Any = ""
     ) -> list[str]:
-        """Runs a graph, whose code is shared by all calls of it.
+        """Adds `Call`, which runs a graph whose code all its calls share.
 
         Args:
-            args: Ids of the graph's inputs.
-            num_outputs: How many outputs it has.
-            callee: Builder of the graph.
-            debugName: Name of the operation. Defaults to `""`.
+            args: The ids of the inputs of the graph.
+            num_outputs: The number of outputs of the graph.
+            callee: The builder of the graph, of `createSubgraphBuilder`.
+            debugName: The name of the operation. Defaults to `""`.
 
         Returns:
-            Ids of the results.
+            The ids of the results.
 
         Raises:
-            popart_exception: The graph does not fit.
+            popart_exception: The graph does not fit the operation.
         """
         return self._core.call(args, num_outputs, callee, debugName)
 
 
 class AiGraphcoreOpset1(AiGraphcore):
-    """Another name of `AiGraphcore`, from older releases."""
+    """The name of `AiGraphcore` in older releases."""
 
 
 _AI_ONNX = {6: AiOnnx6, 7: AiOnnx7, 8: AiOnnx8, 9: AiOnnx9, 10: AiOnnx10, 11: AiOnnx11}
 
-# Versions of domains in a builder for which nobody has chosen one.
+# The versions of domains if a builder is not told others.
 _DEFAULTS = {
     AI_ONNX: DEFAULT_AI_ONNX,
     AI_ONNX_ML: DEFAULT_AI_ONNX_ML,
@@ -322,9 +328,10 @@ class Builder(_CoreMethods):
 
     Args:
         modelProtoOrFilename: A serialised model to go on with, or the path of its file. Defaults
-            to `None`, a new model.
-        opsets: Versions by domain. Defaults to `None`: ai.onnx 10, ai.onnx.ml 1, ai.graphcore 1.
-        builderCore: What an existing builder works with. Defaults to `None`, a new one.
+            to `None`, which begins a new model.
+        opsets: The versions by domain. Defaults to `None`, which means ai.onnx 10, ai.onnx.ml 1
+            and ai.graphcore 1.
+        builderCore: The core of an existing builder. Defaults to `None`, which makes a new one.
 
     Raises:
         ValueError: There is no such domain or version.
@@ -350,14 +357,15 @@ class Builder(_CoreMethods):
     ):
         versions = _checked(opsets)
         self._impl = _BuilderCore(modelProtoOrFilename) if builderCore is None else builderCore
-        # `createSubgraphBuilder` has the new builder share the versions of the one around it.
+        # `createSubgraphBuilder` replaces them by the dictionary of the builder around, so that all
+        # graphs of a model agree.
         self._versions = {**self._impl.draft.opsets, **versions}
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             if name == "_impl":
-                # `copy` asks for attributes before `__init__` has run, which would recurse.
+                # While the builder is copied there is no core yet, and looking it up would recur.
                 raise AttributeError(name)
             return getattr(self._impl, name)
 
@@ -365,7 +373,7 @@ class Builder(_CoreMethods):
         return sorted({*super().__dir__(), *dir(self._impl)})
 
     def createSubgraphBuilder(self) -> Builder:
-        """Returns a builder of a graph within an operation of this one's, such as a branch."""
+        """Returns a builder of a graph within this one, such as a branch or the body of a loop."""
         child = Builder(builderCore=self._impl._createSubgraphBuilder())
         child._versions = self._versions
         return child
@@ -373,13 +381,13 @@ class Builder(_CoreMethods):
     def reshape_const(
         self, aiOnnx: AiOnnx, args: Sequence[str], shape: Iterable[int], debugContext: Any = ""
     ) -> str:
-        """Reshapes a tensor to a shape that is known.
+        """Reshapes a tensor to a known shape, which becomes a constant of the model.
 
         Args:
-            aiOnnx: The opset, such as `builder.aiOnnx`.
+            aiOnnx: The opset to use, such as `builder.aiOnnx`.
             args: A list of the id of the tensor.
-            shape: The sizes of the result.
-            debugContext: Name of the operation. Defaults to `""`.
+            shape: The new sizes; 0 keeps a size, and -1 stands for the rest.
+            debugContext: The name of the operation. Defaults to `""`.
 
         Returns:
             The id of the result.
@@ -392,7 +400,7 @@ class Builder(_CoreMethods):
 
     @property
     def aiOnnx(self) -> AiOnnx:
-        """Operations of ai.onnx, in the version of this builder."""
+        """Operations of ai.onnx in the version of this builder, which the first use fixes."""
         version = self._versions.setdefault(AI_ONNX, _DEFAULTS[AI_ONNX])
         if version not in _AI_ONNX:
             raise popart_exception(
@@ -405,12 +413,12 @@ class Builder(_CoreMethods):
 
     @property
     def aiOnnxMl(self) -> AiOnnxMl:
-        """Operations of ai.onnx.ml."""
+        """Operations of ai.onnx.ml in the version of this builder."""
         return AiOnnxMl(self, self._versions.setdefault(AI_ONNX_ML, _DEFAULTS[AI_ONNX_ML]))
 
     @property
     def aiGraphcore(self) -> AiGraphcore:
-        """Operations of ai.graphcore."""
+        """Operations of ai.graphcore in the version of this builder."""
         version = self._versions.setdefault(AI_GRAPHCORE, _DEFAULTS[AI_GRAPHCORE])
         return AiGraphcore(self, version)
 
@@ -455,7 +463,7 @@ class Builder(_CoreMethods):
         return self._fixed(AI_GRAPHCORE, 1, "aiGraphcoreOpset1", AiGraphcoreOpset1)
 
     def _fixed(self, domain: str, version: int, attribute: str, opset: Callable[..., Any]) -> Any:
-        """Returns an opset, unless the builder has another version of the domain."""
+        """Returns an opset, which must be the only one of its domain in the builder."""
         found = self._versions.setdefault(domain, version)
         if found != version:
             raise RuntimeError(
@@ -466,7 +474,7 @@ class Builder(_CoreMethods):
 
 
 def _checked(opsets: dict[str, int] | None) -> dict[str, int]:
-    """Returns versions by domain, and refuses those that there are not."""
+    """Returns versions by domain, all of which must be supported."""
     supported = {AI_ONNX: _AI_ONNX, AI_ONNX_ML: AiOnnxMl._cores, AI_GRAPHCORE: AiGraphcore._cores}
     for domain, version in (opsets or {}).items():
         if domain not in supported:

@@ -1,4 +1,4 @@
-"""`popart_core`: the classes behind those of `popart`."""
+"""`popart_core`: the names of PopART's bindings, which scripts also reach by `popart`."""
 
 from typing import Any
 
@@ -246,7 +246,8 @@ from ipu_keras.popart.sessions.step_io import PyStepIOCallback as PyStepIOCallba
 from ipu_keras.popart.sessions.step_io import PyWeightsIO as PyWeightsIO
 from ipu_keras.popart.sessions.training import _TrainingSessionCore as _TrainingSessionCore
 
-# With it, `from popart_core import name` says of a documented name that it is missing.
+# `from popart_core import name` shows what `__getattr__` says of a missing documented name only if
+# the module has a `__path__`; else Python replaces the error by its own.
 __path__: list[str] = []
 
 

@@ -1,59 +1,65 @@
-"""The exceptions that PopART raises, under the names that users catch."""
+"""The exceptions of PopART, under the names that scripts catch.
+
+As in release 2.1 they are unrelated classes, so that catching one catches no other.
+"""
 
 from ipu_keras.settings.names import legible
 
 
 def _text(error: Exception) -> str:
-    """Returns an error's text without characters that terminals obey; models come from anywhere."""
+    """Returns the message without control characters, which names in a hostile model may have."""
     return legible(Exception.__str__(error), "\n\t")
 
 
-# None has an `__init__` of its own: AutoGraph raises exceptions anew that have Python's own.
+# None defines `__init__`: TensorFlow's AutoGraph keeps the class of an error in traced code only if
+# that has the `__init__` of `Exception`.
+
+
 class popart_exception(Exception):
-    """What users asked for cannot be done; the text says what, and what to do instead."""
+    """What a user asked for cannot be done; the message says why, and what to do instead."""
 
     __str__ = _text
 
 
 class popart_internal_exception(Exception):
-    """Something went wrong that users have no part in."""
+    """Something went wrong inside, through no fault of the user."""
 
     __str__ = _text
 
 
 class poplar_exception(Exception):
-    """The device, or its options, refused something."""
+    """The device or its options refused something, or the program ended itself."""
 
     __str__ = _text
 
 
 class poplibs_exception(Exception):
-    """An operation's implementation refused something."""
+    """The implementation of an operation refused something."""
 
     __str__ = _text
 
 
 class OutOfMemoryError:
-    """Whether a program fits on its device; `prepareDevice` of a session's core fills it in."""
+    """Says whether a program fits on its device; a session's `prepareDevice` fills it in."""
 
     def __init__(self) -> None:
         self._message: str | None = None
         self._summary_report = self._profile_path = ""
 
     def isSuccessful(self) -> bool:
-        """Whether the program fits."""
+        """Whether the program fits on its device."""
         return self._message is None
 
     def getSummaryReport(self) -> str:
-        """Returns what needs how much memory, if the program does not fit."""
+        """Returns a text of what needs how much memory; empty if the program fits."""
         return self._summary_report
 
     def getProfilePath(self) -> str:
-        """Returns the file with the profile of a program that does not fit, or an empty text."""
+        """Returns the path of the profile, if one was written of a program that does not fit."""
         return self._profile_path
 
     def fail(self, message: str, summary_report: str = "", profile_path: str = "") -> None:
-        """Notes that a program does not fit; sessions call it."""
+        """Notes for a session that the program does not fit."""
         self._message = message
         self._summary_report, self._profile_path = summary_report, profile_path
 

@@ -1,4 +1,7 @@
-"""Sessions, which run ONNX models on a device."""
+"""`popart.session`: the sessions that scripts use, over the cores in `sessions`.
+
+They raise `OutOfMemoryException` where PopART's bindings fill in an `OutOfMemoryError`.
+"""
 
 import os
 from typing import Any
@@ -17,7 +20,7 @@ from ipu_keras.popart.sessions.inference import _InferenceSessionCore
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.training import _TrainingSessionCore
 
-# With a path, `from popart.session import name` says that a documented name is missing.
+# As in `popart.core`: lets `from popart.session import name` show the error of `__getattr__`.
 __path__: list[str] = []
 
 
@@ -25,7 +28,7 @@ class OutOfMemoryException(popart_exception):
     """The program does not fit on the device.
 
     Args:
-        e: The error that `prepareDevice` filled in.
+        e: The error that `prepareDevice` of the session's core filled in.
     """
 
     def __init__(self, e: OutOfMemoryError):
@@ -33,11 +36,11 @@ class OutOfMemoryException(popart_exception):
         self._error = e
 
     def getSummaryReport(self) -> str:
-        """Returns what the program needs, and what would help."""
+        """Returns a text of what the program needs, and what would help."""
         return self._error.getSummaryReport()
 
     def getProfilePath(self) -> str:
-        """Returns the absolute path of the profile, or an empty text if none was written."""
+        """Returns the absolute path of the profile, or an empty string if none was written."""
         return self._error.getProfilePath()
 
 
@@ -48,7 +51,7 @@ def makedirsAndCheckWritable(path: str) -> None:
         path: The path of the folder.
 
     Raises:
-        OSError: The folder cannot be made, or not written to.
+        OSError: The folder cannot be made, or cannot be written to.
     """
     os.makedirs(path, exist_ok=True)
     if not os.access(path, os.W_OK):
@@ -56,28 +59,28 @@ def makedirsAndCheckWritable(path: str) -> None:
 
 
 class _NamedErrors(SessionMethods):
-    """Methods that sessions of this module have besides, or in place of, the bindings' ones."""
+    """What sessions have in addition to PopART's bindings, or in place of these."""
 
     @property
     def dataFlow(self) -> DataFlow:
-        """What a step takes and returns."""
+        """The `DataFlow` that says what a step takes and returns."""
         return self._session.flow
 
     @property
     def replicationFactor(self) -> int:
-        """Copies of the graph that run at the same time."""
+        """The number of copies of the graph that run at the same time."""
         return self._session.size.replicas
 
     @property
     def accumulationFactor(self) -> int:
-        """Micro-batches of a batch on one of these copies."""
+        """The number of micro-batches of a batch on each replica."""
         return self._session.size.accumulation
 
     def compileAndExport(self, filename: str) -> None:  # type: ignore[override]
         """Compiles the program, and writes it to a file that `loadExecutable` reads.
 
         Args:
-            filename: Path of the file; its folder is made.
+            filename: The path of the file, whose folder is made.
 
         Raises:
             OutOfMemoryException: The program does not fit on the device.
@@ -92,9 +95,10 @@ class _NamedErrors(SessionMethods):
         """Makes arrays for the results of a step.
 
         Returns:
-            By name of anchor, arrays of the device's types. For `"All"` their shape is that of
-            the tensor behind batches per step, accumulation and replicas, of which those that are
-            1 are left out; for `"EveryN"` so many batches fewer; else behind replicas only.
+            Arrays of the device's types by name of anchor. For `"All"` their shape is `(batches
+            per step, accumulation, replicas)` without those that are 1, then that of the tensor;
+            for `"EveryN"` the batches are divided by N; for `"Final"` and `"Sum"` only replicas
+            come before the shape of the tensor.
         """
         return self._session.anchor_arrays()
 
@@ -102,7 +106,8 @@ class _NamedErrors(SessionMethods):
         """Compiles the program for the device.
 
         Args:
-            loadEngine: Whether it may run right away; `loadEngineAndConnectStreams` says so later.
+            loadEngine: Whether the program is loaded, too; else `loadEngineAndConnectStreams` loads
+                it later. Defaults to `True`.
 
         Raises:
             OutOfMemoryException: The program does not fit on the device.
@@ -118,17 +123,17 @@ class InferenceSession(_NamedErrors, _InferenceSessionCore):
 
     Args:
         fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
-        dataFlow: What a step takes and returns.
-        deviceInfo: The device, which a `DeviceManager` gives.
-        inputShapeInfo: Shapes and types of inputs; they go before those of the model.
+        dataFlow: The batches of a step, and the anchors that it returns.
+        deviceInfo: The device to run on, which a `DeviceManager` gives.
+        inputShapeInfo: The shapes and types of inputs, which override those of the model.
         patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
             and warns of any choice but the default one.
-        userOptions: Options of the session, which are copied.
+        userOptions: The options of the session.
 
     Raises:
-        popart_exception: The model is damaged, has operations that do not exist, an anchor that
-            it does not have, or options contradict each other, the model or the device.
-        TypeError: An argument is of another type.
+        popart_exception: The model is damaged, or has unknown operations; there is no such anchor;
+            or options contradict each other, the model or the device.
+        TypeError: An argument is of a wrong type.
 
     Example:
 
@@ -168,29 +173,29 @@ class TrainingSession(_NamedErrors, _TrainingSessionCore):
 
     Args:
         fnModel: A serialized model, such as `builder.getModelProto()` gives, or the path of a file.
-            One that `modelToHost` of such a session has written goes on where that was.
-        dataFlow: What a step takes and returns. Besides tensors of the model, anchors may be
-            `"Gradient___x"` of each of these, of the loss times its scaling; what the optimizer
-            keeps, such as `"Accl___w"`, with momentum also `"AcclToUpdate___w"`, by which weights
-            are updated; `"UpdatedVar___w"`; `"Accum___w"`, the sum of the gradients of a batch; and
-            the optimizer's numbers, such as `"lossScaling_FLOAT"`. Weights and what is kept are
-            as they are after the update of their batch.
-        loss: Name of the scalar that becomes less.
-        optimizer: `SGD`, `ConstSGD`, `Adam` or `Adaptive`. Floating initialisers that the loss
-            depends on are trained.
-        deviceInfo: The device, which a `DeviceManager` gives.
-        inputShapeInfo: Shapes and types of inputs; they go before those of the model.
+            A model that `modelToHost` of a training session has written goes on from there.
+        dataFlow: The batches of a step, and the anchors that it returns. Besides tensors of the
+            model, anchors may be `"Gradient___x"` of each of these, which is of the scaled loss;
+            the optimizer's state, such as `"Accl___w"`, with momentum also `"AcclToUpdate___w"`, by
+            which weights are updated; `"UpdatedVar___w"`; `"Accum___w"`, the sum of the gradients
+            of a batch; and the optimizer's numbers, such as `"lossScaling_FLOAT"`. Weights and
+            state are those after the update of their batch.
+        loss: The name of the scalar to minimise.
+        optimizer: An `SGD`, `ConstSGD`, `Adam` or `Adaptive`, which trains the floating
+            initialisers that the loss depends on.
+        deviceInfo: The device to run on, which a `DeviceManager` gives.
+        inputShapeInfo: The shapes and types of inputs, which override those of the model.
         patterns: Which rewrites of graphs are allowed. With `SoftMaxGradDirect`, as by default,
             the gradient of `nllloss` goes past the softmax that makes its probabilities, and so
-            does not vanish where these do. Else the emulator rewrites by rules of its own, and
-            warns of any choice but the default one.
-        userOptions: Options of the session, which are copied.
-        name: What programs are called in counters and reports.
+            does not vanish where these do. Otherwise the emulator rewrites by rules of its own,
+            and warns of any choice but the default one.
+        userOptions: The options of the session.
+        name: The name of the program in counters and reports.
 
     Raises:
-        popart_exception: The model is damaged, has operations that do not exist, a loss or an
-            anchor that it does not have, or options contradict each other, the model or the device.
-        TypeError: An argument is of another type.
+        popart_exception: The model is damaged, or has unknown operations; there is no such loss or
+            anchor; or options contradict each other, the model or the device.
+        TypeError: An argument is of a wrong type, such as an `optimizer` that is none.
 
     Example:
 

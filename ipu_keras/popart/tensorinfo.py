@@ -1,4 +1,4 @@
-"""The dtype and shape of a tensor, also given as NumPy has them."""
+"""`popart.TensorInfo`: the dtype and shape of a tensor, which NumPy's types may give."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ class TensorInfo(_TensorInfoCore):
     """The dtype and shape of a tensor.
 
     Args:
-        *args: A dtype and a shape, or a NumPy array that has both. The dtype is PopART's name of
-            it, such as `"FLOAT16"`, or one of NumPy's.
+        *args: A dtype and a shape, or a NumPy array that has both. The dtype is PopART's name,
+            such as `"FLOAT16"`, or one of NumPy's types.
 
     Raises:
-        TypeError: The arguments are neither.
-        KeyError: No tensor of a model has this dtype of NumPy.
+        TypeError: The arguments are neither of the two forms.
+        KeyError: ONNX has no type for this dtype of NumPy.
         popart_exception: There is no dtype of this name, or a size is negative.
 
     Example:

@@ -1,4 +1,4 @@
-"""`popart.torch`, which there is not: its import says what to do instead."""
+"""`popart.torch`, which does not exist here: importing it says what to do instead."""
 
 raise ImportError(
     "ipu-keras has no 'popart.torch', and so no PytorchNetWriter of 'popart.torch.torchwriter', as "

@@ -1,4 +1,4 @@
-"""The base class of what writes a framework's models as ONNX."""
+"""`popart.writer`: the base of writers that turn models of a framework into ONNX."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,26 +10,25 @@ from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 
-# With a path, `from popart.writer import name` says that a documented name is missing.
+# As in `popart.core`: lets `from popart.writer import name` show the error of `__getattr__`.
 __path__: list[str] = []
 
 
 class NetWriter:
-    """Base of what writes a framework's models as ONNX, to be inherited once per framework.
+    """The base class of writers of a framework's models as ONNX, one for each framework.
 
-    A class of its own says in `saveModel` how. `infer` and `train` are there for those who compare
-    a session with their framework, and may be left as they are. What it was made of are its
-    attributes `inNames`, `outNames`, `optimizer`, `dataFlow` and `inputShapeInfo`.
+    A subclass defines `saveModel`. `infer` and `train` are for those who compare a session with
+    their framework, and may be left out. The arguments become attributes of the same names.
 
     Args:
-        inNames: The inputs of the ONNX model, in order.
-        outNames: The outputs of the ONNX model, in order.
-        optimizer: An optimizer, or `None` in inference.
-        dataFlow: What a step takes and returns.
-        inputShapeInfo: Shape and type of every input.
+        inNames: The names of the inputs of the ONNX model, in order.
+        outNames: The names of the outputs of the ONNX model.
+        optimizer: The optimizer for training, or `None` for inference.
+        dataFlow: The batches of a step, and the anchors that it returns.
+        inputShapeInfo: The shape and type of every input.
 
     Raises:
-        TypeError: Names are no list of `str`, or the last two are of other classes.
+        TypeError: Names are no list of `str`, or the last two arguments are of other classes.
 
     Example:
 
@@ -68,13 +67,13 @@ class NetWriter:
         """Performs `batchesPerStep` inference steps in the framework.
 
         Args:
-            inputsMap: By name, the data of the inputs.
+            inputsMap: The data of the inputs by name.
 
         Returns:
-            By name, the outputs.
+            The outputs by name.
 
         Raises:
-            NotImplementedError: The class has no such method of its own.
+            NotImplementedError: The subclass does not define the method.
         """
         raise self._without("infer", "the outputs of `batchesPerStep` batches by name")
 
@@ -85,7 +84,7 @@ class NetWriter:
             filename: The path of the file.
 
         Raises:
-            NotImplementedError: The class has no such method of its own.
+            NotImplementedError: The subclass does not define the method.
         """
         raise self._without("saveModel", "nothing, and write the ONNX model to the file")
 
@@ -93,13 +92,13 @@ class NetWriter:
         """Performs `batchesPerStep` training steps in the framework.
 
         Args:
-            inputsMap: By name, the data of the inputs.
+            inputsMap: The data of the inputs by name.
 
         Returns:
-            By name, the outputs.
+            The outputs by name.
 
         Raises:
-            NotImplementedError: The class has no such method of its own.
+            NotImplementedError: The subclass does not define the method.
         """
         raise self._without("train", "the outputs of `batchesPerStep` batches by name")
 

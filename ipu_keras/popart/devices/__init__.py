@@ -1,1 +1,1 @@
-"""The devices that sessions run on."""
+"""The devices that sessions run on, and the manager that finds them."""

@@ -1,4 +1,7 @@
-"""A device that sessions run on: IPUs of the machine, a model of IPUs, or the host."""
+"""`popart.DeviceInfo`: IPUs of the machine, a model of IPUs, or the host, for sessions.
+
+Which IPUs are free is decided by `ipu_keras.machine.system`, for TensorFlow's devices as well.
+"""
 
 import threading
 import time
@@ -10,7 +13,6 @@ from ipu_keras.machine.target import Target, target_of_version
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.options.enumerations import DeviceConnectionType, DeviceType, SyncPattern
 
-# Between two attempts to attach.
 _POLL_SECONDS = 0.02
 
 _COMPILES_OFFLINE = (DeviceType.Ipu, DeviceType.OfflineIpu)
@@ -21,15 +23,11 @@ class Description:
     """What is known of a device, attached or not.
 
     Args:
-        type: Its kind.
-        version: Generation of its IPUs, such as `"ipu2"`; `"cpu"` for the host.
-        num_ipus: How many IPUs it has.
-        tiles_per_ipu: Tiles of each.
-        connection_type: When it is attached.
-        pattern: Which IPUs wait for each other. All do in the emulator; it is kept for users.
-        config_id: Of the device configuration of the machine; `None` if it is none of these.
-        driver_ids: The IPUs of the machine that it has.
-        attach_timeout: Seconds for which `tryAttachUntilTimeout` tries.
+        version: The generation of IPUs, such as `"ipu2"`; `"cpu"` for the host.
+        pattern: Which IPUs wait for each other; kept for users, as in the emulator all do.
+        config_id: The device configuration of the machine; `None` for models and the host.
+        driver_ids: The numbers of the machine's IPUs that the device has.
+        attach_timeout: The seconds for which `tryAttachUntilTimeout` tries.
     """
 
     type: DeviceType
@@ -44,14 +42,14 @@ class Description:
 
 
 class DeviceInfo:
-    """A device that sessions run on; get it from a `DeviceManager`.
+    """A device that sessions run on, which a `DeviceManager` gives.
 
-    While it is attached it has its IPUs for itself, beside the devices that are configured for
-    TensorFlow. They are free again once it is detached, or nobody has it any more. In a `with`
-    statement it is detached at the end.
+    While the device is attached it has its IPUs for itself, beside the devices that are configured
+    for TensorFlow. They are free again once it is detached, or no longer referenced. A `with`
+    statement detaches it at the end.
 
     Args:
-        description: What is known of it.
+        description: The kind, size and place of the device.
 
     Example:
 
@@ -72,71 +70,71 @@ DriverIDs: {5,7}
 
     @property
     def type(self) -> DeviceType:
-        """Its kind."""
+        """The kind of device, such as `DeviceType.Ipu`."""
         return self._description.type
 
     @property
     def connectionType(self) -> DeviceConnectionType:
-        """When it is attached."""
+        """When the device is attached: when acquired, on demand, or never."""
         return self._description.connection_type
 
     @property
     def version(self) -> str:
-        """Generation of its IPUs, such as `"ipu2"`; `"cpu"` for the host."""
+        """The generation of its IPUs, such as `"ipu2"`; `"cpu"` for the host."""
         return self._description.version
 
     @property
     def id(self) -> int:
-        """Number of the device configuration of the machine; 0 if it is none of these."""
+        """The number of the machine's device configuration; 0 for models and the host."""
         return self._description.config_id or 0
 
     @property
     def numIpus(self) -> int:
-        """How many IPUs it has."""
+        """The number of IPUs of the device."""
         return self._description.num_ipus
 
     @property
     def tilesPerIPU(self) -> int:
-        """Tiles of each IPU."""
+        """The number of tiles of each IPU."""
         return self._description.tiles_per_ipu
 
     @property
     def tilesPerIpu(self) -> int:
-        """Tiles of each IPU."""
+        """The number of tiles of each IPU, by its name in later releases."""
         return self._description.tiles_per_ipu
 
     @property
     def driverIds(self) -> list[int]:
-        """The IPUs of the machine that it has; none for models and the host."""
+        """The numbers of the machine's IPUs that it has; none for models and the host."""
         return list(self._description.driver_ids)
 
     @property
     def numWorkerContexts(self) -> int:
-        """Worker threads of a tile."""
+        """The number of worker threads of a tile; 1 for the host."""
         target = self.target()
         return 1 if target is None else target.num_workers
 
     @property
     def canCompileOffline(self) -> bool:
-        """Whether programs can be compiled for it without it."""
+        """Whether programs can be compiled for the device without attaching it."""
         return self.type in _COMPILES_OFFLINE
 
     @property
     def isAttached(self) -> bool:
-        """Whether it has its IPUs for itself."""
+        """Whether the device is attached, and so has its IPUs for itself."""
         return self._held is not None
 
     @property
     def num_attachments(self) -> int:
-        """How often it was attached; what it held before is gone each time."""
+        """How often the device was attached; each time, what it held before is lost."""
         return self._num_attachments
 
     @property
     def device(self) -> IpuDevice:
-        """The TensorFlow device that computes for it.
+        """The TensorFlow device that computes for this device.
 
         Raises:
-            popart_exception: It is not attached, or cannot be.
+            popart_exception: The device is not attached, or cannot be.
         """
         held = self._held
         if held is None:
@@ -148,16 +146,12 @@ DriverIDs: {5,7}
         return device_for(held.ordinal)
 
     def target(self, num_io_tiles: int = 0) -> Target | None:
-        """The hardware that the cost model counts with.
+        """Returns the hardware for the cost model; `None` for the host, which has no cost.
 
-        Args:
-            num_io_tiles: Tiles that are set apart for input and output.
-
-        Returns:
-            The target; `None` for the host, on which nothing is counted.
+        `num_io_tiles` is the number of tiles that are set apart for input and output.
 
         Raises:
-            popart_exception: No tile would be left.
+            popart_exception: No tile would be left to compute.
         """
         if self.type is DeviceType.Cpu:
             return None
@@ -170,13 +164,13 @@ DriverIDs: {5,7}
         return whole.without_tiles(num_io_tiles)
 
     def attach(self) -> bool:
-        """Takes its IPUs, if they are free.
+        """Attaches the device, if its IPUs are free.
 
         Returns:
-            Whether it is attached now.
+            Whether the device is attached now.
 
         Raises:
-            popart_exception: It is a device that is never attached.
+            popart_exception: The device is of a kind that is never attached.
         """
         with self._lock:
             if self._held is None:
@@ -186,15 +180,15 @@ DriverIDs: {5,7}
             return self._held is not None
 
     def tryAttachUntilTimeout(self) -> bool:
-        """Takes its IPUs as soon as they are free.
+        """Attaches the device as soon as its IPUs are free.
 
-        It waits for as long as `DeviceManager.setOnDemandAttachTimeout` says.
+        Waits for as long as `DeviceManager.setOnDemandAttachTimeout` says.
 
         Returns:
-            Whether it is attached now.
+            Whether the device is attached now.
 
         Raises:
-            popart_exception: It is a device that is never attached.
+            popart_exception: The device is of a kind that is never attached.
         """
         end = time.monotonic() + self._description.attach_timeout
         while not self.attach():
@@ -205,10 +199,10 @@ DriverIDs: {5,7}
         return True
 
     def attach_for_engine(self) -> None:
-        """Takes the IPUs of a device of connection type `OnDemand`, as a program is loaded.
+        """Attaches a device of connection type `OnDemand` when a program is loaded onto it.
 
         Raises:
-            popart_exception: They are not free.
+            popart_exception: The IPUs of the device are not free.
         """
         if self.connectionType is not DeviceConnectionType.OnDemand or self.isAttached:
             return
@@ -219,11 +213,12 @@ DriverIDs: {5,7}
             )
 
     def detach(self) -> None:
-        """Gives its IPUs back once no session runs on it; does nothing if it is not attached."""
+        """Detaches the device once no session runs on it; does nothing if it is not attached."""
         with self._lock:
             held, self._held = self._held, None
             if held is not None:
-                # What has not begun to run by now finds it detached.
+                # Steps that have begun end; those that begin later find the device detached, as
+                # `_held` is gone already.
                 device_for(held.ordinal).engine.wait()
                 SYSTEM.release(held)
 

@@ -1,4 +1,4 @@
-"""Finds, acquires and creates the devices that sessions run on."""
+"""`popart.DeviceManager`: finds, acquires and creates the devices that sessions run on."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ class DeviceManager:
     (2, 4)
     """
 
-    # Of all managers, as there is one machine.
+    # Shared by all managers, as there is one machine.
     _attach_timeout = 0.0
 
     def enumerateDevices(
@@ -47,17 +47,18 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         tilesPerIPU: int = 0,
     ) -> list[DeviceInfo]:
-        """Devices of a kind and size, whether they are free or not.
+        """Lists devices of a kind and size, whether they are free or not.
 
         Args:
-            pattern: Which IPUs wait for each other.
-            numIpus: How many IPUs each has.
-            deviceType: Their kind.
-            connectionType: When they are attached: at once only by `acquire...`.
-            tilesPerIPU: Tiles of each IPU; 0 for all.
+            pattern: Which IPUs of a device wait for each other.
+            numIpus: The number of IPUs of each device.
+            deviceType: The kind of the devices.
+            connectionType: When the devices are attached; with `Always` only `acquire...` attaches
+                them at once.
+            tilesPerIPU: The number of tiles of each IPU; 0 means all tiles.
 
         Returns:
-            Devices that are not attached; there may be none.
+            Devices that are not attached; the list may be empty.
         """
         _check(SyncPattern, pattern=pattern)
         _check(DeviceConnectionType, connectionType=connectionType)
@@ -87,19 +88,19 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
-        """A device of so many IPUs that are free.
+        """Acquires a device of some number of IPUs that are free.
 
         Args:
-            numIpus: How many; a power of two.
-            tilesPerIpu: Tiles of each IPU; 0 for all.
-            pattern: Which IPUs wait for each other.
-            connectionType: When it is attached: now (`Always`), as soon as a session loads a
-                program or `attach` is called (`OnDemand`), or never. Only devices that are
-                attached now need to be free now.
-            selectionCriterion: Which one, if several are free.
+            numIpus: The number of IPUs, a power of two.
+            tilesPerIpu: The number of tiles of each IPU; 0 means all tiles.
+            pattern: Which IPUs of the device wait for each other.
+            connectionType: When the device is attached: now (`Always`), as soon as a session loads
+                a program or `attach` is called (`OnDemand`), or never. Only a device that is
+                attached now has to be free now.
+            selectionCriterion: Which device to take if several are free.
 
         Returns:
-            The device; `None` if none is free.
+            The device, or `None` if none is free.
 
         Raises:
             popart_exception: The number of IPUs is no power of two, or an IPU has fewer tiles.
@@ -117,6 +118,8 @@ class DeviceManager:
         candidates = _configurations(num_ipus)
         if selectionCriterion is DeviceSelectionCriterion.Random:
             random.SystemRandom().shuffle(candidates)
+        # Free devices first. The others follow, as those that are attached later need not be free,
+        # and others may be released meanwhile.
         candidates = [*SYSTEM.free(candidates), *candidates]
         devices = (self._of_machine(each, pattern, connectionType, tiles) for each in candidates)
         return _first_to_be_had(devices)
@@ -129,17 +132,17 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
-        """As `acquireAvailableDevice`, which later releases do not return `None` from.
+        """Acquires a device as `acquireAvailableDevice` does, which raises in later releases.
 
         Args:
-            numIpus: How many; a power of two.
-            tilesPerIpu: Tiles of each IPU; 0 for all.
-            pattern: Which IPUs wait for each other.
-            connectionType: When it is attached.
-            selectionCriterion: Which one, if several are free.
+            numIpus: The number of IPUs, a power of two.
+            tilesPerIpu: The number of tiles of each IPU; 0 means all tiles.
+            pattern: Which IPUs of the device wait for each other.
+            connectionType: When the device is attached, as for `acquireAvailableDevice`.
+            selectionCriterion: Which device to take if several are free.
 
         Returns:
-            The device; `None` if none is free.
+            The device, or `None` if none is free.
 
         Raises:
             popart_exception: The number of IPUs is no power of two, or an IPU has fewer tiles.
@@ -154,15 +157,15 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
-        """The device of a number.
+        """Acquires the device of a number.
 
         Args:
-            id: Of the device configuration: 0 to 15 are single IPUs, 30 is all of them.
-            pattern: Which IPUs wait for each other.
-            connectionType: When it is attached, as of `acquireAvailableDevice`.
+            id: The number of the device configuration: 0 to 15 are single IPUs, 30 is all of them.
+            pattern: Which IPUs of the device wait for each other.
+            connectionType: When the device is attached, as for `acquireAvailableDevice`.
 
         Returns:
-            The device; `None` if it is to be attached now and is not free.
+            The device, or `None` if it should be attached now and is not free.
 
         Raises:
             popart_exception: There is no such device.
@@ -186,15 +189,15 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
-        """As `acquireDeviceById`, which later releases do not return `None` from.
+        """Acquires a device as `acquireDeviceById` does, which raises in later releases.
 
         Args:
-            id: Of the device configuration.
-            pattern: Which IPUs wait for each other.
-            connectionType: When it is attached.
+            id: The number of the device configuration.
+            pattern: Which IPUs of the device wait for each other.
+            connectionType: When the device is attached, as for `acquireAvailableDevice`.
 
         Returns:
-            The device; `None` if it is to be attached now and is not free.
+            The device, or `None` if it should be attached now and is not free.
 
         Raises:
             popart_exception: There is no such device.
@@ -202,44 +205,56 @@ class DeviceManager:
         return self.acquireDeviceById(id, pattern, connectionType)
 
     def createCpuDevice(self) -> DeviceInfo:
-        """The host as a device: it computes the same, and nothing is counted or refused."""
+        """Returns the host as a device, which computes the same without counting or refusing."""
         return _attached(_HOST)
 
     def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """A model of IPUs, which has IPUs of its own.
+        """Creates a model of IPUs, which takes none of the machine's IPUs.
 
         Args:
-            options: `numIPUs`, 1 if it is not given; `tilesPerIPU`, all; `ipuVersion`, one of
-                `"ipu1"`, `"ipu2"` (if it is not given) and `"ipu21"`; `compileIPUCode`, which
-                changes nothing: the host computes, and the IPU's code is always modelled.
+            options: A dictionary of `numIPUs`, 1 if it is not given; `tilesPerIPU`, all tiles if
+                it is not given; `ipuVersion`, one of `"ipu1"`, `"ipu2"` (if it is not given) and
+                `"ipu21"`; `compileIPUCode`, which changes nothing, as the IPU's code is always
+                modelled.
+
+        Returns:
+            The device, which is attached.
 
         Raises:
-            popart_exception: Another option, or a value that it cannot have.
+            popart_exception: An option is unknown, or has a wrong value.
         """
         known = ("numIPUs", "tilesPerIPU", "ipuVersion", "compileIPUCode")
         return _attached(_described(DeviceType.IpuModel, "createHostDevice", options, known))
 
     def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """A simulator of IPUs: the model, under the name of the simulator.
+        """Creates a simulator of IPUs, which is the model of IPUs under the simulator's name.
 
         Args:
-            options: `numIPUs`, `tilesPerIPU` and `ipuVersion`, as of `createIpuModelDevice`.
+            options: A dictionary of `numIPUs`, `tilesPerIPU` and `ipuVersion`, as for
+                `createIpuModelDevice`.
+
+        Returns:
+            The device, which is attached.
 
         Raises:
-            popart_exception: Another option, or a value that it cannot have.
+            popart_exception: An option is unknown, or has a wrong value.
         """
         known = ("numIPUs", "tilesPerIPU", "ipuVersion")
         return _attached(_described(DeviceType.Sim, "createSimDevice", options, known))
 
     def createOfflineIPUDevice(self, opts: Mapping[str, Any]) -> DeviceInfo:
-        """A device that is not there: programs are compiled for it, and cannot run on it.
+        """Creates a device for which programs can be compiled, but on which none can run.
 
         Args:
-            opts: `numIPUs`, `tilesPerIPU` and `ipuVersion`, as of `createIpuModelDevice`;
-                `syncPattern`, a name of one; `gatewayMode`, which changes nothing.
+            opts: A dictionary of `numIPUs`, `tilesPerIPU` and `ipuVersion`, as for
+                `createIpuModelDevice`; `syncPattern`, the name of a `SyncPattern`; `gatewayMode`,
+                which changes nothing.
+
+        Returns:
+            The device, which can never be attached.
 
         Raises:
-            popart_exception: Another option, or a value that it cannot have.
+            popart_exception: An option is unknown, or has a wrong value.
         """
         known = ("numIPUs", "tilesPerIPU", "ipuVersion", "syncPattern", "gatewayMode")
         method = "createOfflineIPUDevice"
@@ -249,7 +264,7 @@ class DeviceManager:
         """Sets for how long devices that are acquired from now on try to attach.
 
         Args:
-            attachTimeout: Seconds for which `DeviceInfo.tryAttachUntilTimeout` waits for IPUs
+            attachTimeout: The seconds for which `DeviceInfo.tryAttachUntilTimeout` waits for IPUs
                 that are not free.
         """
         DeviceManager._attach_timeout = _integer("attachTimeout", attachTimeout, 0)
@@ -277,12 +292,12 @@ _HOST = Description(type=DeviceType.Cpu, version="cpu")
 
 
 def _configurations(num_ipus: int) -> list[int]:
-    """Numbers of the device configurations of the machine with so many IPUs."""
+    """Returns the numbers of the machine's device configurations with so many IPUs."""
     return [config_id for config_id, ipus in enumerate(LISTING) if len(ipus) == num_ipus]
 
 
 def _first_to_be_had(devices: Iterable[DeviceInfo]) -> DeviceInfo | None:
-    """The first device that is free, or need not be free yet."""
+    """Returns the first device that is free, or need not be free yet; `None` if there is none."""
     for device in devices:
         if device.connectionType is not DeviceConnectionType.Always or device.attach():
             return device
@@ -298,7 +313,7 @@ def _attached(description: Description) -> DeviceInfo:
 def _described(
     kind: DeviceType, method: str, options: Mapping[str, Any], known: tuple[str, ...]
 ) -> Description:
-    """What a device is whose options users have given."""
+    """Checks options as users give them, and returns the device that they describe."""
     if not isinstance(options, Mapping):
         raise TypeError(f"The options of a device must be a dict. Received: {options!r}")
     for name in options:
@@ -326,13 +341,13 @@ def _described(
 
 
 def _tiles(name: str, value: Any, version: str) -> int:
-    """Tiles that were asked for, or all for 0."""
+    """Returns the number of tiles that was asked for; 0 means all."""
     most = TARGETS[VERSIONS[version]].num_tiles
     return _integer(name, value, 0, most) or most
 
 
 def _integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """A number that was given as such, or as a text."""
+    """Returns an integer within limits, which PopART's options also take as a string."""
     number = int(value) if isinstance(value, str) and value.isdecimal() else integer_in(value)
     if number is None:
         raise TypeError(f"`{name}` must be an integer. Received: {name}={value!r}")

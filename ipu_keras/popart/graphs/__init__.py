@@ -1,1 +1,1 @@
-"""ONNX graphs while users build them: names and scopes, attributes, types, and opset methods."""
+"""ONNX graphs while users build them: names, scopes, attributes, types, and opset methods."""

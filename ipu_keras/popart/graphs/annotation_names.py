@@ -1,7 +1,7 @@
-"""The attributes that say how nodes run.
+"""Names the attributes that say how nodes run.
 
-PopART writes them on ONNX nodes under names that begin with two underscores, which ONNX leaves to
-others: a model with them is a valid one.
+PopART writes them on ONNX nodes under names that begin with two underscores, which ONNX's schemas
+never use, so that a model with them is still valid.
 """
 
 VIRTUAL_GRAPH = "__ipu_number"

@@ -1,4 +1,7 @@
-"""The methods of builders that say how nodes run."""
+"""The methods of builders that annotate nodes with how they run, such as on which IPU.
+
+They only put attributes on ONNX nodes; sessions decide what these mean.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,9 @@ _SERIALIZE_MODES = ("input_channels", "reducing_dim", "output_channels", "none")
 
 
 class AttributeContextManager:
-    """While it is open, nodes that are added get an annotation.
+    """Annotates the nodes that are added while it is open.
 
-    Args:
-        open_annotations: Those of the graph, which change.
-        attribute: The annotation.
+    Managers of one annotation may be nested: the outer value comes back when the inner one closes.
     """
 
     def __init__(self, open_annotations: dict[str, AttributeProto], attribute: AttributeProto):
@@ -62,16 +63,11 @@ class AttributeContextManager:
 
 
 class KeyValueContextManager(AttributeContextManager):
-    """While it is open, nodes that are added get keys and values."""
+    """Annotates the nodes that are added while it is open with keys and values."""
 
 
 class NameContextManager:
-    """While it is open, names of tensors and nodes begin with that of the scope.
-
-    Args:
-        enter: Opens the scope.
-        leave: Closes it.
-    """
+    """Puts the name of a scope before those of what is added to the graph while it is open."""
 
     def __init__(self, enter: Callable[[], None], leave: Callable[[], None]):
         self._enter, self._leave = enter, leave
@@ -118,19 +114,20 @@ _WORDS = {
 class Annotations(NodeAttributes):
     """The methods of builders that say how nodes run.
 
-    Without ids of outputs, the first few return context managers, for the nodes that are added
-    while they are open; with the ids of all outputs of a node they annotate that one.
+    Without ids of outputs, the first five return context managers for the nodes that are added
+    while they are open; with the ids of all outputs of a node they annotate that node.
     """
 
     def virtualGraph(self, nodeOutputNames: Any = None, value: int = 0) -> Any:
         """Puts nodes on an IPU.
 
         Args:
-            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the number.
-            value: Number of the IPU. Defaults to `0`.
+            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the number
+                of the IPU, for a context manager.
+            value: The number of the IPU, from 0 on. Defaults to `0`.
 
         Returns:
-            A context manager, if there are no ids.
+            A context manager if no ids are given, else `None`.
         """
         return self._annotated(VIRTUAL_GRAPH, nodeOutputNames, value, _index)
 
@@ -138,51 +135,55 @@ class Annotations(NodeAttributes):
         """Puts nodes in a stage of a pipeline.
 
         Args:
-            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the number.
-            value: Number of the stage. Defaults to `0`.
+            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the number
+                of the stage, for a context manager.
+            value: The number of the stage, from 0 on. Defaults to `0`.
 
         Returns:
-            A context manager, if there are no ids.
+            A context manager if no ids are given, else `None`.
         """
         return self._annotated(PIPELINE_STAGE, nodeOutputNames, value, _index)
 
     def executionPhase(self, nodeOutputNames: Any = None, value: int = 0) -> Any:
-        """Puts nodes in a phase of the execution.
+        """Puts nodes in an execution phase.
 
         Args:
-            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the number.
-            value: Number of the phase. Defaults to `0`.
+            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the number
+                of the phase, for a context manager.
+            value: The number of the phase, from 0 on. Defaults to `0`.
 
         Returns:
-            A context manager, if there are no ids.
+            A context manager if no ids are given, else `None`.
         """
         return self._annotated(EXECUTION_PHASE, nodeOutputNames, value, _index)
 
     def recomputeOutput(
         self, nodeOutputNames: Any = None, value: RecomputeType = RecomputeType.Undefined
     ) -> Any:
-        """Says whether results are computed again for the backward pass.
+        """Says whether results are recomputed for the backward pass, which saves memory.
 
         Args:
-            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the value.
-            value: A `RecomputeType`. Defaults to `RecomputeType.Undefined`.
+            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the value,
+                for a context manager.
+            value: The `RecomputeType` of the node. Defaults to `RecomputeType.Undefined`.
 
         Returns:
-            A context manager, if there are no ids.
+            A context manager if no ids are given, else `None`.
         """
         return self._annotated(RECOMPUTE, nodeOutputNames, value, _recompute)
 
     def outputTensorLocation(
         self, nodeOutputNames: Any = None, value: TensorLocation = _ON_CHIP
     ) -> Any:
-        """Says where results are kept.
+        """Says where results are stored, on the chip or outside of it.
 
         Args:
-            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the value.
-            value: A `TensorLocation`. Defaults to one on the chip.
+            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; or the value,
+                for a context manager.
+            value: The `TensorLocation` of the results. Defaults to one on the chip.
 
         Returns:
-            A context manager, if there are no ids.
+            A context manager if no ids are given, else `None`.
         """
         return self._annotated(OUTPUT_TENSOR_LOCATION, nodeOutputNames, value, _location)
 
@@ -190,16 +191,22 @@ class Annotations(NodeAttributes):
         """Says which of the nodes that could run next is scheduled first.
 
         Args:
-            value: The greater, the sooner.
+            value: The priority; nodes of greater priority run sooner.
+
+        Returns:
+            A context manager for the nodes that are added while it is open.
         """
         attribute = attribute_of(SCHEDULE_PRIORITY, value, AttributeProto.FLOAT)
         return AttributeContextManager(self.draft.annotations, attribute)
 
     def outlineAttributes(self, arg0: Mapping[str, str], /) -> KeyValueContextManager:
-        """Keeps nodes apart from such as have other keys and values when code is shared.
+        """Keeps nodes from sharing code (outlining) with nodes that have other keys and values.
 
         Args:
-            arg0: Values by key, all strings.
+            arg0: A dictionary from strings to strings.
+
+        Returns:
+            A context manager for the nodes that are added while it is open.
         """
         if not isinstance(arg0, Mapping):
             raise popart_exception(f"outlineAttributes takes a dict. Received: {arg0!r}")
@@ -211,8 +218,13 @@ class Annotations(NodeAttributes):
         """Says which replicas exchange values with each other.
 
         Args:
-            type: A `CommGroupType`, or a `CommGroup`. Defaults to `CommGroupType.All`.
-            groupSize: Replicas in a group; of no meaning for all. Defaults to `0`.
+            type: A `CommGroupType`, or a `CommGroup` that has the size as well. Defaults to
+                `CommGroupType.All`.
+            groupSize: The number of replicas in a group, which has no meaning for all of them.
+                Defaults to `0`.
+
+        Returns:
+            A context manager for the nodes that are added while it is open.
         """
         if isinstance(type, CommGroup):
             type, groupSize = int(type.type), type.replicaGroupSize
@@ -226,10 +238,14 @@ class Annotations(NodeAttributes):
         return AttributeContextManager(self.draft.annotations, attribute)
 
     def getVirtualGraph(self, nodeOutputNames: Any = None) -> int:
-        """The IPU of the nodes that are added now, or of a node.
+        """Returns the number of the IPU of a node, or of the nodes that are added now.
 
         Args:
-            nodeOutputNames: The id, or a set of the ids, of all outputs of a node.
+            nodeOutputNames: The id, or a set of the ids, of all outputs of a node; `None` for the
+                open context manager. Defaults to `None`.
+
+        Raises:
+            popart_exception: The node, or the current scope, has no virtual graph.
         """
         if nodeOutputNames is None:
             return self._open_value(VIRTUAL_GRAPH)
@@ -240,7 +256,7 @@ class Annotations(NodeAttributes):
         return VIRTUAL_GRAPH in self.draft.annotations
 
     def getPipelineStage(self) -> int:
-        """The stage of the nodes that are added now."""
+        """Returns the pipeline stage of the nodes that are added now, if a scope sets one."""
         return self._open_value(PIPELINE_STAGE)
 
     def hasPipelineStage(self) -> bool:
@@ -248,7 +264,7 @@ class Annotations(NodeAttributes):
         return PIPELINE_STAGE in self.draft.annotations
 
     def getExecutionPhase(self) -> int:
-        """The phase of the nodes that are added now."""
+        """Returns the execution phase of the nodes that are added now, if a scope sets one."""
         return self._open_value(EXECUTION_PHASE)
 
     def hasExecutionPhase(self) -> bool:
@@ -262,12 +278,12 @@ class Annotations(NodeAttributes):
         *,
         nodeOutputNames: Any = None,
     ) -> None:
-        """Has the results of a node computed again for the backward pass.
+        """Has the results of a node recomputed for the backward pass.
 
         Args:
-            nodeOutputName: The id of its only output.
-            value: A `RecomputeType`. Defaults to `RecomputeType.Recompute`.
-            nodeOutputNames: A set of the ids of all outputs instead.
+            nodeOutputName: The id of the node's only output.
+            value: The `RecomputeType` of the node. Defaults to `RecomputeType.Recompute`.
+            nodeOutputNames: A set of the ids of all outputs, in place of `nodeOutputName`.
         """
         names = nodeOutputNames if nodeOutputName is None else nodeOutputName
         self._annotate(names, [_recompute(RECOMPUTE, value)])
@@ -275,11 +291,11 @@ class Annotations(NodeAttributes):
     def getRecomputeOutputInBackwardPass(
         self, nodeOutputName: Any = None, *, nodeOutputNames: Any = None
     ) -> bool:
-        """Whether the results of a node are computed again for the backward pass.
+        """Whether the results of a node are recomputed for the backward pass.
 
         Args:
-            nodeOutputName: The id of its only output.
-            nodeOutputNames: A set of the ids of all outputs instead.
+            nodeOutputName: The id of the node's only output.
+            nodeOutputNames: A set of the ids of all outputs, in place of `nodeOutputName`.
         """
         names = nodeOutputNames if nodeOutputName is None else nodeOutputName
         if not self.nodeHasAttribute(RECOMPUTE, names):
@@ -288,11 +304,14 @@ class Annotations(NodeAttributes):
         return value == RecomputeType.Recompute.value
 
     def setPartialsType(self, nodeOutputName: Any, partialsType: str) -> None:
-        """Sets the dtype that a convolution or product adds up in.
+        """Sets the type of the partial sums of a convolution or matrix product.
 
         Args:
             nodeOutputName: The id of the output of the node.
-            partialsType: `"FLOAT"` or `"HALF"`.
+            partialsType: The type, either `"FLOAT"` or `"HALF"`.
+
+        Raises:
+            popart_exception: The type is another one, or there is no such node.
         """
         if partialsType not in _PARTIALS_TYPES:
             raise popart_exception(
@@ -302,10 +321,13 @@ class Annotations(NodeAttributes):
         self._annotate(nodeOutputName, [attribute])
 
     def getPartialsType(self, nodeOutputName: Any) -> str:
-        """The dtype that a convolution or product adds up in; `"FLOAT"` if nobody has set it.
+        """Returns the type of the partial sums of a convolution or matrix product.
 
         Args:
             nodeOutputName: The id of the output of the node.
+
+        Returns:
+            The type that was set, or `"FLOAT"` if none was.
         """
         if not self.nodeHasAttribute(PARTIALS_TYPE, nodeOutputName):
             return _PARTIALS_TYPES[0]
@@ -314,11 +336,14 @@ class Annotations(NodeAttributes):
     def setAvailableMemoryProportion(
         self, nodeOutputName: Any, availableMemoryProportion: float
     ) -> None:
-        """Sets the share of the memory that a convolution or product may use.
+        """Sets the share of tile memory that a convolution or matrix product may use.
 
         Args:
             nodeOutputName: The id of the output of the node.
-            availableMemoryProportion: Above 0, and at most 1.
+            availableMemoryProportion: The share, above 0 and at most 1.
+
+        Raises:
+            popart_exception: The share is out of range, or there is no such node.
         """
         attribute = attribute_of(AVAILABLE_MEMORY, availableMemoryProportion, AttributeProto.FLOAT)
         if not 0 < availableMemoryProportion <= 1:
@@ -331,14 +356,18 @@ class Annotations(NodeAttributes):
     def setSerializeMatMul(
         self, nodeOutputName: Any, mode: str, factor: int = 0, keep_precision: bool = False
     ) -> None:
-        """Splits a product of matrices into several that run one after the other.
+        """Splits a matrix product into several that run one after the other, which saves memory.
 
         Args:
             nodeOutputName: A set of the ids of all outputs of the node.
-            mode: `"input_channels"`, `"reducing_dim"`, `"output_channels"` or `"none"`.
-            factor: How many there are. Defaults to `0`.
-            keep_precision: Whether sums of products of reduced dimensions are in float32.
+            mode: The dimension that is split: `"input_channels"`, `"reducing_dim"`,
+                `"output_channels"` or `"none"`.
+            factor: The number of products that it is split into. Defaults to `0`.
+            keep_precision: Whether products of a split `"reducing_dim"` are added up in float32.
                 Defaults to `False`.
+
+        Raises:
+            popart_exception: The mode or factor is wrong, or the node is no MatMul.
         """
         if mode not in _SERIALIZE_MODES:
             raise popart_exception(
@@ -364,17 +393,17 @@ class Annotations(NodeAttributes):
 
         Args:
             nodeOutputName: The id of the output of the node.
-            patternNames: Names of the patterns.
+            patternNames: The names of the patterns to exclude, such as `"SoftMaxGradDirect"`.
         """
         attribute = attribute_of(EXCLUDE_PATTERNS, patternNames, AttributeProto.STRINGS)
         self._annotate(nodeOutputName, [attribute])
 
     def setInplacePreferences(self, nodeOutputName: Any, prefs: Mapping[str, float]) -> None:
-        """Says which operation should do without memory for its result.
+        """Says which in-place variants of an operation are preferred.
 
         Args:
             nodeOutputName: The id of the output of the node.
-            prefs: Priorities by names of operations that compute in place.
+            prefs: The priorities, by names of operations that compute in place.
         """
         if not isinstance(prefs, Mapping):
             raise popart_exception(f"`prefs` is a dict. Received: prefs={prefs!r}")
@@ -388,6 +417,8 @@ class Annotations(NodeAttributes):
     def _annotated(
         self, name: str, first: Any, value: Any, checked: Callable[[str, Any], AttributeProto]
     ) -> AttributeContextManager | None:
+        # PopART overloads these methods: the first argument is either ids, which annotate a node,
+        # or the value of a context manager.
         if isinstance(first, str | set | frozenset | list | tuple):
             self._annotate(first, [checked(name, value)])
             return None

@@ -1,4 +1,4 @@
-"""Attributes of ONNX nodes, from what users give and back."""
+"""Turns values that users give into attributes of ONNX nodes, and back."""
 
 import numbers
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from ipu_keras.popart.exceptions import popart_exception
 
 def _is_integer(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        # One of rank 0 is a number.
+        # Scripts pass elements of arrays as numbers, which may be arrays of rank 0.
         return value.ndim == 0 and value.dtype.kind in "iub"
-    # Members of PopART's enumerations have an index.
+    # PopART's enumerations are no `int`, but have an index.
     return hasattr(value, "__index__") or isinstance(value, np.bool_)
 
 
@@ -39,7 +39,7 @@ def _several(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return check
 
 
-# By type: what it is called, what is one, and what is written of it.
+# By type: its name in errors, whether a value is one, and the value that is written.
 _KINDS: dict[int, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
     AttributeProto.INT: ("an integer", _is_integer, int),
     AttributeProto.FLOAT: ("a number", _is_number, float),
@@ -67,7 +67,8 @@ _KINDS: dict[int, tuple[str, Callable[[Any], bool], Callable[[Any], Any]]] = {
     ),
 }
 
-# What a value that comes without a type may be, the first that fits.
+# The types of a value that comes without one. The first that fits counts: an integer is no float,
+# and an empty list is one of integers.
 _GUESSES = (
     AttributeProto.INT,
     AttributeProto.FLOAT,
@@ -77,7 +78,6 @@ _GUESSES = (
     AttributeProto.STRINGS,
 )
 
-# The values that are read back, by type.
 _FIELDS = {
     AttributeProto.INT: lambda attribute: attribute.i,
     AttributeProto.FLOAT: lambda attribute: attribute.f,
@@ -89,16 +89,7 @@ _FIELDS = {
 
 
 def attribute_of(name: str, value: Any, kind: int) -> AttributeProto:
-    """The attribute of a node.
-
-    Args:
-        name: Of the attribute.
-        value: Its value.
-        kind: Its type, such as `AttributeProto.INTS`.
-
-    Raises:
-        popart_exception: The value is of another type.
-    """
+    """Returns an attribute, whose value must fit a type such as `AttributeProto.INTS`."""
     words, is_one, written = _KINDS[kind]
     if not is_one(value):
         raise popart_exception(
@@ -115,15 +106,7 @@ def attribute_of(name: str, value: Any, kind: int) -> AttributeProto:
 
 
 def attribute_of_any(name: str, value: Any) -> AttributeProto:
-    """The attribute of a node, of the type that its value has.
-
-    Args:
-        name: Of the attribute.
-        value: An integer, number or string, or a list of such.
-
-    Raises:
-        popart_exception: The value is nothing of this.
-    """
+    """Returns an attribute of the type that fits an integer, number, string, or list of these."""
     for kind in _GUESSES:
         if _KINDS[kind][1](value):
             return attribute_of(name, value, kind)
@@ -134,15 +117,7 @@ def attribute_of_any(name: str, value: Any) -> AttributeProto:
 
 
 def value_of(attribute: AttributeProto, kind: int) -> Any:
-    """The value of an attribute.
-
-    Args:
-        attribute: It.
-        kind: The type that it should have.
-
-    Raises:
-        popart_exception: It has another.
-    """
+    """Returns the value of an attribute, which has to be of the type `kind`."""
     if attribute.type != kind:
         found = AttributeProto.AttributeType.Name(attribute.type)
         raise popart_exception(

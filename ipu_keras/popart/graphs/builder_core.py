@@ -1,4 +1,4 @@
-"""`popart_core._BuilderCore`: what the builder that users have does its work with."""
+"""`popart_core._BuilderCore`: the methods of builders, but for those that add operations."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ from ipu_keras.store.atomic_files import write_atomically
 DEFAULT_AI_ONNX_ML = 1
 DEFAULT_AI_GRAPHCORE = 1
 
-# The same, as scripts call them.
+# PopART's names for them.
 defaultAiOnnxOpset = DEFAULT_AI_ONNX
 defaultAiOnnxMlOpset = DEFAULT_AI_ONNX_ML
 defaultAiGraphcoreOpset = DEFAULT_AI_GRAPHCORE
 
 
 class _Opsets:
-    """The opsets of a builder, as PopART names them."""
+    """The opsets of a builder, under PopART's names."""
 
     draft: GraphDraft
 
@@ -75,7 +75,7 @@ class _Opsets:
 
     @property
     def aiOnnxMlOpset1(self) -> opsets.AiOnnxMlOpset1:
-        """Adds operations of ai.onnx.ml 1, of which there is none."""
+        """The opset ai.onnx.ml 1, of which PopART has no operation."""
         return opsets.AiOnnxMlOpset1(self.draft)
 
     @property
@@ -89,7 +89,7 @@ class _BuilderCore(Annotations, _Opsets):
 
     Args:
         modelProtoOrFilename: A serialised model to go on with, or the path of its file; `None`
-            for a new one.
+            begins a new model. Defaults to `None`.
 
     Raises:
         popart_exception: There is no such model, or it cannot be read.
@@ -101,30 +101,30 @@ class _BuilderCore(Annotations, _Opsets):
             resume(self.draft, load(modelProtoOrFilename).proto)
 
     def setGraphName(self, name: str) -> None:
-        """Names the graph.
+        """Sets the name of the graph in the model.
 
         Args:
-            name: Its name.
+            name: The name of the graph.
         """
         if not isinstance(name, str):
             raise popart_exception(f"The `name` of a graph is a string. Received: name={name!r}")
         self.draft.name = name
 
     def addInputTensor(self, *args: Any, **kwargs: Any) -> str:
-        """Adds an input.
+        """Adds an input to the graph.
 
         Args:
-            *args: A `tensorInfo`, which is a `TensorInfo`; or a `dataType`, which is the name of
-                a dtype such as `"FLOAT"`, and a `shape`. Behind either may be a `debugContext`:
-                the name of the input, which is `"input"` if it is left out.
-            **kwargs: The same by their names; `debugPrefix` is another one of `debugContext`.
+            *args: Either a `tensorInfo`, which is a `TensorInfo`, or a `dataType` such as
+                `"FLOAT"` and a `shape`; then a `debugContext`, the name of the input, which is
+                `"input"` if it is left out.
+            **kwargs: The same arguments by name; `debugPrefix` is another name of `debugContext`.
 
         Returns:
             The id of the input.
 
         Raises:
             popart_exception: There is no such dtype, or a size is negative.
-            TypeError: The arguments are others.
+            TypeError: The arguments fit neither form.
         """
         is_info = "tensorInfo" in kwargs or isinstance(next(iter(args), None), _TensorInfoCore)
         return (self._add_input if is_info else self._add_input_of)(*args, **kwargs)
@@ -148,8 +148,8 @@ class _BuilderCore(Annotations, _Opsets):
         """Adds an input to a subgraph, whose type follows from what it is called with.
 
         Args:
-            debugContext: Name of the input. Defaults to `""`, which is `"input"`.
-            debugPrefix: Another name of `debugContext`.
+            debugContext: The name of the input. Defaults to `""`, which means `"input"`.
+            debugPrefix: An older name of `debugContext`.
 
         Returns:
             The id of the input.
@@ -166,12 +166,12 @@ class _BuilderCore(Annotations, _Opsets):
         return self.draft.add_input(name, None)
 
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
-        """Takes a tensor of a graph around, which is used by its id.
+        """Takes a tensor of a graph around this one, which keeps its id.
 
-        Where the graph is called it may be one of `args`, in the order of the inputs.
+        Where the graph is called, the tensor may be one of `args`, in the order of the inputs.
 
         Args:
-            tensorId: The id of the tensor.
+            tensorId: The id of the tensor in the graphs around.
 
         Raises:
             popart_exception: There is no such tensor in the graphs around.
@@ -181,18 +181,18 @@ class _BuilderCore(Annotations, _Opsets):
     def addInitializedInputTensor(
         self, initVal: np.ndarray, debugContext: Any = "", *, debugPrefix: Any = ""
     ) -> str:
-        """Adds a tensor with a value, such as weights.
+        """Adds an initialised tensor, such as weights, which training may change.
 
         Args:
-            initVal: The value, which is copied.
-            debugContext: Name of the tensor. Defaults to `""`, which is `"init_input"`.
-            debugPrefix: Another name of `debugContext`.
+            initVal: The value of the tensor as a NumPy array, which is copied.
+            debugContext: The name of the tensor. Defaults to `""`, which means `"init_input"`.
+            debugPrefix: An older name of `debugContext`.
 
         Returns:
             The id of the tensor.
 
         Raises:
-            popart_exception: The value is no array, or of a dtype that no model has.
+            popart_exception: The value is no array, or has a dtype that ONNX has not.
         """
         if not isinstance(initVal, np.ndarray | np.generic):
             raise popart_exception(
@@ -207,7 +207,7 @@ class _BuilderCore(Annotations, _Opsets):
         """Makes a tensor an output of the graph.
 
         Args:
-            outputName: The id of the tensor.
+            outputName: The id of a tensor of this graph.
 
         Raises:
             popart_exception: There is no such tensor, or it is an output already.
@@ -227,16 +227,16 @@ class _BuilderCore(Annotations, _Opsets):
         """Adds an operation of any domain.
 
         Args:
-            opName: The operation, such as `"LeakyRelu"`.
-            opVersion: The version of its domain.
-            domain: Its domain.
-            inputs: Ids of its inputs.
-            attributes: Integers, numbers and strings, or lists of such, by name.
-            numOutputs: How many results it has. Defaults to `1`.
-            name: Name of the operation. Defaults to `""`.
+            opName: The type of the operation, such as `"LeakyRelu"`.
+            opVersion: The version of the operation's domain.
+            domain: The domain of the operation, such as `"ai.graphcore"`.
+            inputs: The ids of the inputs.
+            attributes: By name, integers, numbers and strings, or lists of these.
+            numOutputs: The number of results. Defaults to `1`.
+            name: The name of the operation in reports. Defaults to `""`.
 
         Returns:
-            Ids of the results.
+            The ids of the results.
 
         Raises:
             popart_exception: An argument is wrong, or the inputs do not fit the operation.
@@ -247,13 +247,13 @@ class _BuilderCore(Annotations, _Opsets):
         )
 
     def checkpointOutput(self, nodeOutputNames: Sequence[str]) -> list[str]:
-        """Has results kept for the backward pass, whatever is computed again around them.
+        """Has results kept for the backward pass, although those around them are recomputed.
 
         Args:
-            nodeOutputNames: Ids of tensors.
+            nodeOutputNames: The ids of the tensors to keep.
 
         Returns:
-            Ids of the same tensors, to be used from here on.
+            The ids of copies, which the model has to use from here on.
         """
         for id_ in nodeOutputNames:
             self.draft.check(id_, self.draft.types)
@@ -266,26 +266,26 @@ class _BuilderCore(Annotations, _Opsets):
         return kept
 
     def getInputTensorIds(self) -> list[str]:
-        """Ids of the inputs, without tensors that have a value."""
+        """Returns the ids of the inputs, without initialised tensors."""
         return list(self.draft.inputs)
 
     def getOutputTensorIds(self) -> list[str]:
-        """Ids of the outputs."""
+        """Returns the ids of the graph's outputs."""
         return list(self.draft.outputs)
 
     def getValueTensorIds(self) -> list[str]:
-        """Ids of the results of operations, those that are outputs as well."""
+        """Returns the ids of the results of operations, including outputs."""
         return [id_ for node in self.draft.nodes for id_ in node.output if id_]
 
     def getTrainableTensorIds(self) -> list[str]:
-        """Ids of the tensors that have a value."""
+        """Returns the ids of the initialised tensors."""
         return list(self.draft.initialisers)
 
     def getTensorShape(self, id: str) -> list[int]:
-        """The shape of a tensor.
+        """Returns the shape of a tensor as a list of sizes.
 
         Args:
-            id: Of the tensor.
+            id: The id of the tensor.
 
         Raises:
             popart_exception: There is no such tensor, or its shape is not known.
@@ -301,10 +301,10 @@ class _BuilderCore(Annotations, _Opsets):
         return [int(size) for size in shape if size is not None]
 
     def getTensorDtypeString(self, id: str) -> str:
-        """The dtype of a tensor, such as `"float32"`.
+        """Returns the dtype of a tensor, such as `"float32"`.
 
         Args:
-            id: Of the tensor.
+            id: The id of the tensor.
 
         Raises:
             popart_exception: There is no such tensor, or its dtype is not known.
@@ -316,22 +316,22 @@ class _BuilderCore(Annotations, _Opsets):
         return lower_case(type_.tensor_type.elem_type)
 
     def isInitializer(self, id: str) -> bool:
-        """Whether a tensor has a value.
+        """Whether a tensor is initialised.
 
         Args:
-            id: Of the tensor.
+            id: The id of the tensor.
 
         Raises:
-            popart_exception: There is no such tensor.
+            popart_exception: There is no tensor of this id.
         """
         self.draft.check(id, self.draft.types)
         return id in self.draft.initialisers
 
     def nameScope(self, name: str) -> NameContextManager:
-        """While it is open, names of tensors and operations begin with a name and a slash.
+        """Returns a context manager that puts a name and a slash before the names of what is added.
 
         Args:
-            name: Of the scope.
+            name: The name of the scope; scopes may be nested.
         """
         if not isinstance(name, str):
             raise popart_exception(f"The `name` of a scope is a string. Received: name={name!r}")
@@ -339,18 +339,18 @@ class _BuilderCore(Annotations, _Opsets):
         return NameContextManager(lambda: names.open_scope(name), names.close_scope)
 
     def getNameScope(self, name: str = "") -> str:
-        """A name with those of the open scopes before it.
+        """Returns a name with those of the open scopes before it.
 
         Args:
-            name: It. Defaults to `""`.
+            name: The name to put into the scopes. Defaults to `""`.
         """
         return self.draft.names.in_scope(name)
 
     def getModelProto(self) -> bytes:
-        """The model that was built so far, serialised.
+        """Returns the model that was built so far, as bytes.
 
         Raises:
-            popart_exception: It is larger than a message may be.
+            popart_exception: The model is larger than 2 GB, protobuf's limit.
         """
         return _serialised(model_of(self.draft))
 
@@ -358,26 +358,26 @@ class _BuilderCore(Annotations, _Opsets):
         """Writes the model that was built so far into a file.
 
         Args:
-            filename: Path of the file.
+            filename: The path of the file to write.
 
         Raises:
-            popart_exception: It cannot be written there, is larger than a message may be, or the
-                file has values of the model.
+            popart_exception: The file cannot be written, holds data of the model's initialisers,
+                or the model is larger than 2 GB.
         """
         path = Path(filename)
         self._check_unused(path)
         _write(path, _serialised(model_of(self.draft, path.parent)))
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
-        """Writes values into a file of their own, which the model then refers to.
+        """Writes the data of initialised tensors into a file, to which the model then refers.
 
         Args:
-            ids: Of tensors that have a value.
-            filename: Path of the file, also as models name it.
+            ids: The ids of the initialised tensors to write.
+            filename: The path of the file, which models name as it is given here.
 
         Raises:
-            popart_exception: A tensor has no value, or has it in a file already; or the file
-                cannot be written, or has values of the model.
+            popart_exception: A tensor is not initialised, or has its data in a file already; or
+                the file cannot be written, or holds data of other initialisers.
         """
         path = Path(filename)
         self._check_unused(path)
@@ -406,7 +406,6 @@ class _BuilderCore(Annotations, _Opsets):
         self.draft.files[Path(os.path.realpath(path))] = next(iter(messages), "")
 
     def _createSubgraphBuilder(self) -> "_BuilderCore":
-        """A builder of a graph that an operation of this one has."""
         child = _BuilderCore()
         child.draft = GraphDraft(self.draft)
         return child

@@ -1,13 +1,13 @@
-"""The names that users give to tensors and operations, for reports."""
+"""`popart.DebugContext`: the names that users give to tensors and operations."""
 
 from ipu_keras.popart.exceptions import popart_exception
 
 
 class DebugContext:
-    """A name for what is added to a model; wherever one is taken, a string does as well.
+    """Names what is added to a model; a string does as well wherever one is taken.
 
     Args:
-        name: It.
+        name: The name, which is empty by default.
     """
 
     def __init__(self, name: str = ""):
@@ -22,14 +22,7 @@ class DebugContext:
 
 
 def debug_name(given: object) -> str:
-    """The name that a `debugContext` means.
-
-    Args:
-        given: A string or a `DebugContext`.
-
-    Raises:
-        popart_exception: It is neither.
-    """
+    """Returns the name that a string or a `DebugContext` gives."""
     if isinstance(given, DebugContext):
         return given.name
     if isinstance(given, str):
@@ -40,15 +33,7 @@ def debug_name(given: object) -> str:
 
 
 def one_name(context: object, prefix: object) -> str:
-    """The name that `debugContext`, or its older name `debugPrefix`, means.
-
-    Args:
-        context: A string or a `DebugContext`.
-        prefix: The same.
-
-    Raises:
-        popart_exception: It is neither, or both are given.
-    """
+    """Returns the name of `debugContext` or of its older form, of which only one may be given."""
     names = debug_name(context), debug_name(prefix)
     if all(names):
         raise popart_exception(

@@ -1,4 +1,8 @@
-"""A graph while it is built: what is in it, and what is known of its tensors."""
+"""Holds a graph while it is built, and what is known of the types and values of its tensors.
+
+Each node is checked and typed when it is added (`inference`), so errors name the call that made
+them; messages of whole models are made by `messages`.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +21,31 @@ from ipu_keras.popart.graphs.tensor_types import shape_of, type_of_array
 from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.model.tensors import tensor_of
 
-# How many names an error lists.
 _MOST_LISTED = 20
 
 
 class GraphDraft:
-    """A graph while it is built.
-
-    Args:
-        parent: The graph around it; `None` for the main graph.
-    """
+    """A graph while it is built; `parent` is the graph around it, `None` for the main graph."""
 
     def __init__(self, parent: GraphDraft | None = None):
         self.parent: GraphDraft | None = parent
         self.name = "" if parent is not None else "BuilderGraph"
         self.names: Names = Names(None if parent is None else parent.names)
-        # Version by domain, of the whole model.
+        # By domain, the version that the first operation fixed, shared by all graphs of the model.
         self.opsets: dict[str, int] = {} if parent is None else parent.opsets
         self.nodes: list[onnx.NodeProto] = []
         self._makers: dict[str, onnx.NodeProto] = {}
         self.inputs: list[str] = []
-        # The inputs, and what is taken from graphs around as if it were one, in this order.
+        # The inputs and the tensors taken from graphs around, in the order in which they were
+        # added: PopART's `call` counts both among its arguments.
         self.parameters: list[str] = []
         self.outputs: list[str] = []
         self.initialisers: dict[str, np.ndarray] = {}
-        # Where the data of an initialiser is, if it is in a file: its message without the data.
+        # The messages of initialisers whose data is in a file, without that data.
         self.external: dict[str, onnx.TensorProto] = {}
-        # Of all graphs of the model: the files that have such data, each with one whose it is.
+        # The files with such data of all graphs of the model, each with one of its initialisers.
         self.files: dict[Path, str] = {} if parent is None else parent.files
-        # Annotations that nodes get when they are added.
+        # The open annotations, which nodes get when they are added.
         self.annotations: dict[str, onnx.AttributeProto] = {}
         self._own_types: dict[str, onnx.TypeProto | None] = {}
         self._own_known: dict[str, np.ndarray] = {}
@@ -56,81 +56,45 @@ class GraphDraft:
             self.known = ChainMap(self._own_known, parent.known)  # type: ignore[arg-type]
 
     def add_input(self, name: str, type_: onnx.TypeProto | None) -> str:
-        """Adds an input; returns its id.
-
-        Args:
-            name: What it would be called if nothing had the name.
-            type_: `None` if it is not known.
-        """
+        """Adds an input, whose type may be unknown; returns its id, `name` unless that is taken."""
         id_ = self.names.new(name)
         self.note_input(id_, type_)
         return id_
 
     def add_initialiser(self, name: str, array: np.ndarray) -> str:
-        """Adds a tensor with a value; returns its id.
+        """Adds an initialiser, and returns its id, which is `name` unless that is taken.
 
-        Args:
-            name: What it would be called if nothing had the name.
-            array: Its value, which belongs to the graph from now on.
+        The array belongs to the graph from now on.
         """
         id_ = self.names.new(name)
         self.note_initialiser(id_, array)
         return id_
 
     def note_initialiser(self, id_: str, array: np.ndarray) -> None:
-        """Adds a tensor with a value, under an id that nothing has.
-
-        Args:
-            id_: It.
-            array: Its value.
-        """
+        """Adds an initialiser under an id that nothing has."""
         self._note(id_, type_of_array(array), array)
         self.initialisers[id_] = array
 
     def note_input(self, id_: str, type_: onnx.TypeProto | None) -> None:
-        """Adds an input under an id that nothing has.
-
-        Args:
-            id_: It.
-            type_: `None` if it is not known.
-        """
+        """Adds an input, whose type may be unknown, under an id that nothing has."""
         self._note(id_, type_)
         self.inputs.append(id_)
         self.parameters.append(id_)
 
     def take(self, id_: str) -> None:
-        """Takes a tensor from a graph around, which calls may pass as if it were an input.
-
-        Args:
-            id_: Of the tensor.
-
-        Raises:
-            popart_exception: There is no such tensor around.
-        """
+        """Takes a tensor from a graph around, which calls may pass as if it were an input."""
+        # A tensor that is taken twice is still one parameter.
         self.check(id_, {} if self.parent is None else self.parent.types)
         if id_ not in self.parameters:
             self.parameters.append(id_)
 
     def note_declared(self, id_: str, type_: onnx.TypeProto) -> None:
-        """Takes the type of a tensor from a model, if the number of its axes is not known.
-
-        Args:
-            id_: Of the tensor.
-            type_: What the model declares.
-        """
+        """Takes the type of a tensor that a model declares, if inference left its rank open."""
         if id_ in self._own_types and shape_of(self._own_types[id_]) is None:
             self._own_types[id_] = type_ if type_.WhichOneof("value") else None
 
     def add_output(self, id_: str) -> None:
-        """Makes a tensor an output.
-
-        Args:
-            id_: Of the tensor.
-
-        Raises:
-            popart_exception: The graph has no such tensor, or it is an output of the main graph
-                already. Graphs within nodes may give one twice.
-        """
+        """Makes a tensor an output, which only a graph within a node may return twice."""
         is_within = self.parent is not None
         self.check(id_, self.types if is_within else self._own_types)
         if id_ in self.outputs and not is_within:
@@ -147,24 +111,17 @@ class GraphDraft:
         attributes: Iterable[onnx.AttributeProto],
         name: str = "",
     ) -> list[str]:
-        """Adds an operation; returns the ids of its results.
+        """Adds an operation with the open annotations, and returns the ids of its results.
 
-        Args:
-            kind: Of the operation.
-            domain: Of the operation.
-            version: Of the domain.
-            inputs: Ids; empty ones for what is left out.
-            num_outputs: How many results it has.
-            attributes: Of the node, besides annotations.
-            name: That users give it.
-
-        Raises:
-            popart_exception: It cannot be added; the graph is as before.
+        `inputs` has empty ids for optional inputs that are left out. If the operation cannot be
+        added, the graph is as before.
         """
         self.check_version(domain, version)
         for id_ in inputs:
             if id_:
                 self.check(id_, self.types)
+        # PopART names results after the operation and their position, such as "MatMul:0", whatever
+        # name users give the node.
         outputs: list[str] = []
         for position in range(num_outputs):
             outputs.append(self.names.new(f"{kind}:{position}", outputs))
@@ -181,15 +138,7 @@ class GraphDraft:
         return outputs
 
     def append(self, node: onnx.NodeProto, opsets: Mapping[str, int]) -> None:
-        """Adds a node whose results have ids that nothing has.
-
-        Args:
-            node: It.
-            opsets: Version by domain.
-
-        Raises:
-            popart_exception: It cannot be added; the graph is as before.
-        """
+        """Adds a node whose results have ids that nothing has; a refused one changes nothing."""
         found = infer(node, Surroundings(self.types, self.known, opsets))
         for id_, type_ in zip(node.output, found.types, strict=True):
             if id_:
@@ -198,26 +147,14 @@ class GraphDraft:
         self.nodes.append(node)
 
     def node_with(self, outputs: Collection[str]) -> onnx.NodeProto | None:
-        """The node that has these outputs and no others; `None` if there is none.
-
-        Args:
-            outputs: Their ids.
-        """
+        """Returns the node that has these outputs and no others; `None` if there is none."""
         node = self._makers.get(next(iter(outputs), ""))
         if node is None or {id_ for id_ in node.output if id_} != set(outputs):
             return None
         return node
 
     def check_version(self, domain: str, version: int) -> None:
-        """Checks that operations of a version of a domain may be added.
-
-        Args:
-            domain: It.
-            version: It.
-
-        Raises:
-            popart_exception: There are operations of another version.
-        """
+        """Raises a `popart_exception` if the model has another version of a domain."""
         found = self.opsets.get(domain, version)
         if found != version:
             raise popart_exception(
@@ -226,15 +163,7 @@ class GraphDraft:
             )
 
     def check(self, id_: Any, valid: Mapping[str, Any]) -> None:
-        """Checks that there is a tensor.
-
-        Args:
-            id_: Its id.
-            valid: Tensors by id.
-
-        Raises:
-            popart_exception: There is none.
-        """
+        """Raises a `popart_exception` unless a tensor is among the `valid` ones."""
         if isinstance(id_, str) and id_ in valid:
             return
         listed = list(valid)
@@ -243,11 +172,7 @@ class GraphDraft:
         raise popart_exception(f"Unknown tensor {id_!r} (valid tensors are {words or 'none'})")
 
     def is_within(self, other: GraphDraft | None) -> bool:
-        """Whether this is a graph or somewhere within it.
-
-        Args:
-            other: The graph.
-        """
+        """Whether this graph is `other`, or lies within it at any depth."""
         graph: GraphDraft | None = self
         while graph is not None and graph is not other:
             graph = graph.parent
@@ -261,18 +186,17 @@ class GraphDraft:
     def proto(
         self, has_all_inputs: bool = False, has_all_parameters: bool = False
     ) -> onnx.GraphProto:
-        """The graph as a message.
+        """Returns the graph as a message.
 
-        Args:
-            has_all_inputs: Whether initialisers are listed as inputs too.
-            has_all_parameters: Whether what is taken from around is one of the inputs.
+        Initialisers are inputs as well with `has_all_inputs`, and so are tensors taken from graphs
+        around with `has_all_parameters`.
         """
         inputs = list(self.parameters if has_all_parameters else self.inputs)
         inputs += self.initialisers if has_all_inputs else ()
         between = [
             id_
             for id_, type_ in self._own_types.items()
-            # ONNX takes no type without a number of axes.
+            # ONNX's checker refuses types of unknown rank here.
             if shape_of(type_) is not None
             and id_ not in self.outputs
             and id_ not in self.initialisers

@@ -1,4 +1,7 @@
-"""The methods of ai.graphcore 1: PopART's own operations, which ONNX knows nothing of."""
+"""Describes the methods of ai.graphcore 1: PopART's own operations, of which ONNX has no schemas.
+
+Names, order and defaults of parameters are those of PopART's document.
+"""
 
 from types import MappingProxyType
 from typing import Any
@@ -30,7 +33,7 @@ def _ints(name: str, default: Any = REQUIRED, **options: Any) -> Attribute:
 
 
 def _as_numbers(group: Any) -> Any:
-    """What users give for replicas that exchange values, as models have it."""
+    """Returns a group of replicas as models have it: the number of its type, and its size."""
     is_one = isinstance(group, CommGroup)
     return [int(group.type), group.replicaGroupSize] if is_one else group
 
@@ -40,7 +43,7 @@ def _flag(name: str, default: bool) -> Attribute:
 
 
 def _one_of(choices: type, name: str, default: Any) -> Attribute:
-    """A choice, which models have by its name."""
+    """Describes an attribute that is a member of an enumeration, which models have by name."""
 
     def convert(value: Any) -> str:
         if not isinstance(value, choices):
@@ -53,7 +56,7 @@ def _one_of(choices: type, name: str, default: Any) -> Attribute:
 
 
 def _element_type(value: Any) -> Any:
-    """ONNX's number of a dtype, which PopART's enumeration has another one for."""
+    """Returns ONNX's number of a dtype, which differs from that in PopART's enumeration."""
     return element_type(value.name) if isinstance(value, DataType) else value
 
 
@@ -245,7 +248,7 @@ _METHODS = (
         "scatterreduce",
         "ScatterReduce",
         2,
-        # Documented behind one with a default, so that Python wants one here as well.
+        # PopART documents this after `args`, which has a default, so Python wants one here as well.
         _int("axis_size", None),
         _int("axis", -1),
         _one_of(ScatterReduction, "reduction", ScatterReduction.Sum),
@@ -266,5 +269,5 @@ _METHODS = (
     _method("subsample", "Subsample", 1, _ints("strides")),
 )
 
-# By name. `multiconv` takes lists of lists, and is written out where the class is.
+# By name of method. `multiconv` takes lists of lists, and so is written out in `opsets`.
 GRAPHCORE_METHODS = MappingProxyType({each.name: each for each in _METHODS})

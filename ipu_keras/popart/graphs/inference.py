@@ -1,7 +1,7 @@
-"""The types of a node's results, as soon as it is added to a graph.
+"""Finds the types of a node's results as soon as the node is added to a graph.
 
-ONNX knows them for most of its own operations. For others, and where it cannot say, the operation
-is traced: what TensorFlow finds is what a session will find.
+ONNX infers them for most of its own operations. For others, and where ONNX leaves something open,
+the operation is traced in an empty graph: a session will find the same.
 """
 
 import re
@@ -30,13 +30,14 @@ from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS, operation_of
 from ipu_keras.popart.operations.values import Value
 
-# Shapes, axes and the like, which say what other tensors look like; weights do not.
+# Values of up to so many elements are kept: shapes, axes and the like, on which other shapes
+# depend. Weights are larger, and no shape depends on them.
 MOST_KNOWN_ELEMENTS = 1024
 
-# The format of the models that are made here and read by ONNX's inference alone.
+# The IR version of the models that are made here, which ONNX's inference alone reads.
 _IR_VERSION = 8
 
-# What ONNX calls sizes that nobody has named.
+# The prefix of names that ONNX's inference makes up for unknown sizes.
 _MADE_UP = "unk__"
 
 # ONNX puts this before each error, and once before all.
@@ -45,13 +46,7 @@ _MARK = re.compile(r"\[\w+InferenceError\]")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What is known of the tensors that a node can name.
-
-    Args:
-        types: By name; `None` for a tensor of which nothing is known.
-        known: Values, by name.
-        opsets: Version by domain.
-    """
+    """The types of the tensors that a node can name, `None` where unknown, and known values."""
 
     types: Mapping[str, onnx.TypeProto | None]
     known: Mapping[str, np.ndarray]
@@ -60,38 +55,26 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Inferred:
-    """What is known of a node's results.
-
-    Args:
-        types: One for each.
-        known: Values, by name.
-    """
+    """The types of a node's results, `None` where unknown, and the values that are known."""
 
     types: Sequence[onnx.TypeProto | None]
     known: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
-    """What is known of a node's results.
-
-    Args:
-        proto: The node.
-        around: What it can name.
-
-    Raises:
-        popart_exception: Its inputs do not fit the operation.
-    """
+    """Infers the types of a node's results, and the values on which shapes may depend."""
     domain = proto.domain or AI_ONNX
     is_constant = proto.op_type == "Constant" and domain == AI_ONNX
-    # Newer opsets have numbers and lists as values, too.
+    # Since version 12, a Constant may have a number or a list in another attribute instead, which
+    # is left to what follows.
     if is_constant and any(each.name == "value" for each in proto.attribute):
         return _constant(proto)
     if (proto.op_type, domain) == ("ReplicatedAllReduce", AI_GRAPHCORE):
-        # How many replicas there are to be grouped is known to sessions alone.
+        # Tracing would have to know the number of replicas, which only sessions know.
         return Inferred([around.types[proto.input[0]]])
     types: Sequence[onnx.TypeProto | None] = [None] * len(proto.output)
     if any(around.types.get(name) is None for name in _names(proto)):
-        # As in a subgraph whose inputs get their types when it is called.
+        # So it is in a subgraph with untyped inputs, which get their types when it is called.
         return Inferred(types)
     is_known = onnx.defs.has(proto.op_type, around.opsets.get(domain, 1), proto.domain)
     if is_known and not _has_untyped_results(proto):
@@ -103,7 +86,7 @@ def infer(proto: onnx.NodeProto, around: Surroundings) -> Inferred:
 
 
 def _may_be_a_shape(proto: onnx.NodeProto, around: Surroundings) -> bool:
-    """Whether a result is a value that shapes of other tensors may depend on."""
+    """Whether a result may decide other shapes: a shape, or computed from known integers alone."""
     names = [name for name in proto.input if name]
     if proto.op_type in ("Shape", "Constant"):
         return True
@@ -147,7 +130,7 @@ def _or_none(type_: onnx.TypeProto | None) -> onnx.TypeProto | None:
     inner = type_.sequence_type.elem_type if type_.HasField("sequence_type") else type_
     for size in inner.tensor_type.shape.dim:
         if size.dim_param.startswith(_MADE_UP):
-            # It would be the same for other sizes of other nodes.
+            # Each node is inferred alone, so ONNX makes up the same name for unrelated sizes.
             size.ClearField("dim_param")
     return type_
 
@@ -161,7 +144,7 @@ def _check_sizes(
             text = f"Its result would have negative sizes: {shape}."
             raise refusal(proto, text, around)
     if proto.op_type == "Reshape":
-        # Which ONNX leaves to whatever computes it.
+        # ONNX's inference does not compare the numbers of elements.
         numbers = {num_elements(each) for each in (around.types[proto.input[0]], types[0])}
         if None not in numbers and len(numbers) > 1:
             text = f"Its result would have another number of elements: {shape_of(types[0])}."
@@ -169,19 +152,13 @@ def _check_sizes(
 
 
 def _has_untyped_results(proto: onnx.NodeProto) -> bool:
-    """Whether a graph within has a result of which nothing is known; ONNX would call it wrong."""
+    """Whether a graph within a node has an untyped result, which ONNX's inference would refuse."""
     graphs = (graph for each in proto.attribute for graph in (each.g, *each.graphs))
     return any(not each.type.WhichOneof("value") for graph in graphs for each in graph.output)
 
 
 def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_exception:
-    """The error that says why a node cannot be added.
-
-    Args:
-        proto: The node.
-        text: Why.
-        around: What it names.
-    """
+    """Makes the error that says why a node cannot be added, with the types of its inputs."""
     given = ", ".join(f"{name} {words_of(around.types.get(name))}" for name in proto.input if name)
     title = Node(proto.op_type, proto.domain, (), tuple(proto.output), proto.name).title
     end = "" if text.endswith((".", "!", "?")) else "."
@@ -189,16 +166,12 @@ def refusal(proto: onnx.NodeProto, text: str, around: Surroundings) -> popart_ex
 
 
 def _names(proto: onnx.NodeProto) -> list[str]:
-    """All tensors that a node takes, itself or in the graphs within."""
+    """Lists the tensors that a node takes, itself or in the graphs within it."""
     return list(dict.fromkeys([*filter(None, proto.input), *free_names(proto)]))
 
 
 def free_names(proto: onnx.NodeProto) -> list[str]:
-    """The tensors around a node that the graphs within it name.
-
-    Args:
-        proto: The node.
-    """
+    """Lists the tensors around a node that the graphs within it name."""
     return [
         name
         for attribute in proto.attribute
@@ -220,7 +193,7 @@ def _free_names_of(graph: onnx.GraphProto) -> list[str]:
 def _by_tracing(
     proto: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], around: Surroundings
 ) -> Inferred:
-    """What tracing the operation finds; without one, what is known already."""
+    """Completes types by tracing the node; returns them as they are if it cannot be traced."""
     names = _names(proto)
     domain = proto.domain or AI_ONNX
     version = around.opsets.get(domain, 1)
@@ -256,7 +229,7 @@ def _by_tracing(
 
 
 def _exists(proto: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Whether there is an operation for a node, and for all in the graphs within."""
+    """Whether the operations of a node, and of those in graphs within it, are known."""
     domain = proto.domain or AI_ONNX
     version = opsets.get(domain, 1)
     graphs = (graph for each in proto.attribute for graph in (each.g, *each.graphs))
@@ -276,7 +249,7 @@ def _are_static_ones_known(
 
 
 def _made(name: str, around: Surroundings) -> Value:
-    """A tensor of a type, in the graph that is traced in now."""
+    """Returns a known value, or a placeholder of the tensor's type in the graph being traced."""
     if name in around.known:
         return Value(known=around.known[name])
     type_ = around.types[name]
@@ -298,7 +271,7 @@ def _type_of(result: Any, given: onnx.TypeProto | None) -> onnx.TypeProto | None
 
 
 def _sizes(traced: Sequence[int | None], given: Sequence[int | None] | None) -> list[int | None]:
-    """Sizes that ONNX says, and where it does not those that were found."""
+    """Returns the sizes that ONNX gives, and those of the trace where it gives none."""
     if given is None or len(given) != len(traced):
         return list(traced)
     return [found if size is None else size for found, size in zip(traced, given, strict=True)]

@@ -1,4 +1,4 @@
-"""Between graphs while they are built and ONNX's messages."""
+"""Turns graphs that are built into ONNX's messages, and messages into graphs to go on with."""
 
 import os
 from collections.abc import Iterator
@@ -14,27 +14,26 @@ from ipu_keras.popart.model.graph import AI_ONNX
 from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 
-# The format of models, by the version of ai.onnx: in the older one each value is an input too.
+# PopART's IR version of models up to opset 8, and of newer ones. In the older one, each initialiser
+# is an input as well.
 _OLD_FORMAT, _NEW_FORMAT = 3, 4
 _LAST_OPSET_OF_OLD_FORMAT = 8
 
-# The version of a model without an operation of ai.onnx.
+# PopART's opset for models that have no operation of ai.onnx.
 DEFAULT_AI_ONNX = 10
 
 
 def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
-    """The message of a model.
+    """Returns the message of a model with a main graph.
 
-    Args:
-        draft: Its main graph.
-        folder: Where it will be, so that files with values are named from there; `None` if it
-            will not be a file.
+    Files with data of initialisers are named from `folder`, in which the model will be saved; with
+    `None` their names stay as users gave them.
     """
     opsets = {AI_ONNX: DEFAULT_AI_ONNX, **draft.opsets}
     is_old = opsets[AI_ONNX] <= _LAST_OPSET_OF_OLD_FORMAT
     form = _OLD_FORMAT if is_old else _NEW_FORMAT
     if opsets[AI_ONNX] > LAST_OF_POPART:
-        # Of a model that was read: nothing newer is built.
+        # Such a model was read: builders add operations of PopART's opsets only.
         form = OP_SET_ID_VERSION_MAP[AI_ONNX, opsets[AI_ONNX]]
     model = onnx.ModelProto(
         ir_version=form,
@@ -51,7 +50,7 @@ def model_of(draft: GraphDraft, folder: Path | None = None) -> onnx.ModelProto:
 
 
 def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
-    """Names the files of values by paths from a folder, if they are in it."""
+    """Names files of data by paths from a folder if they are in it, else by their full paths."""
     for tensor, _ in all_tensors(graph):
         for entry in tensor.external_data:
             if entry.key == "location":
@@ -62,15 +61,7 @@ def _name_from(graph: onnx.GraphProto, folder: Path) -> None:
 
 
 def resume(draft: GraphDraft, model: onnx.ModelProto) -> None:
-    """Puts all of a model into a new graph.
-
-    Args:
-        draft: The graph, which is empty.
-        model: The model, with the data of all tensors.
-
-    Raises:
-        popart_exception: A node does not fit its inputs.
-    """
+    """Puts a model, which has the data of all tensors, into an empty graph."""
     graph = model.graph
     draft.name = graph.name
     draft.opsets.update({each.domain or AI_ONNX: each.version for each in model.opset_import})
@@ -79,10 +70,12 @@ def resume(draft: GraphDraft, model: onnx.ModelProto) -> None:
     for each in graph.input:
         if each.name not in draft.initialisers:
             draft.note_input(each.name, each.type)
+    # Names within nodes are taken as well: ONNX wants them unique across a graph and those in it.
     within = Names(draft.names)
     for node in graph.node:
         within.add(_names_within(node))
         draft.append(node, draft.opsets)
+    # Declared types help where inference found nothing, such as behind unknown operations.
     for each in (*graph.value_info, *graph.output):
         draft.note_declared(each.name, each.type)
     for each in graph.output:

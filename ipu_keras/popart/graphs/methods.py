@@ -1,7 +1,7 @@
-"""Builder methods that add one operation each, made from a description of the operation.
+"""Makes the builder methods, which add one operation each, from descriptions of the operations.
 
-What describes an operation of ONNX is ONNX's own schema; those of ai.graphcore are in
-`graphcore_methods.py`. Signatures, checks and docstrings all follow from it.
+Operations of ONNX are described by ONNX's own schemas, those of ai.graphcore by
+`graphcore_methods.py`. Signatures, checks and docstrings all follow from a description.
 """
 
 import functools
@@ -25,13 +25,14 @@ REQUIRED = Parameter.empty
 ARGS = "args"
 NUM_OUTPUTS = "num_outputs"
 DEBUG_CONTEXT = "debugContext"
-# Another name of the same argument, from older releases.
+# The name of the same argument in older releases.
 DEBUG_PREFIX = "debugPrefix"
 
-# As ONNX's schemas write that there is no limit.
+# The number by which ONNX's schemas say that there is no limit.
 ANY_NUMBER = 2**31 - 1
 
-# Methods that are not called like their operation in lower case, as Python has those words.
+# Methods have the lower-case name of their operation, but for those that Python reserves, and Xor,
+# which PopART renames along with these.
 _RENAMED = {
     "And": "logical_and",
     "If": "logical_if",
@@ -40,7 +41,8 @@ _RENAMED = {
     "Xor": "logical_xor",
 }
 
-# Attributes that ONNX has and PopART's builder leaves to `pads`, or gives up.
+# Attributes of ONNX that PopART's builder does not take: explicit `pads` replace `auto_pad`,
+# `consumed_inputs` is a relic of ONNX's first versions, and constants must be dense.
 _LEFT_OUT = ("auto_pad", "consumed_inputs", "sparse_value")
 
 _TYPE_WORDS = {
@@ -60,12 +62,10 @@ class Attribute:
     """An attribute of an operation, as a builder method takes it.
 
     Args:
-        name: Of the attribute in models.
-        kind: Its type, such as `AttributeProto.INTS`.
-        default: Of the method; `REQUIRED` if there is none. `None`, and an empty list or string
+        default: The default of the parameter, or `REQUIRED`. `None`, and an empty list or string
             that is the default, are not written into models.
-        convert: From what users give to what is written, if that is something else.
-        words: What users give, if that is not said by its type.
+        convert: Converts what users give to what is written; `None` if both are the same.
+        words: Says in docstrings what users give; if empty, the type does.
     """
 
     name: str
@@ -76,40 +76,31 @@ class Attribute:
 
     @property
     def called(self) -> str:
-        """The name of the parameter in Python."""
+        """The name of the parameter, with an underscore behind words that Python reserves."""
         return f"{self.name}_" if iskeyword(self.name) else self.name
 
     def is_left_out(self, value: Any) -> bool:
-        """Whether a model without the attribute says the same.
-
-        Args:
-            value: What users gave for it.
-        """
+        """Whether a value need not be written, as a model without the attribute says the same."""
         has_empty_default = isinstance(self.default, list | str) and len(self.default) == 0
-        # An array of rank 0 has no length, though it has a method for it.
+        # Not by `len`, which fails for arrays of rank 0.
         is_empty = isinstance(value, list | tuple | str) and len(value) == 0
         return value is None or (has_empty_default and is_empty)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A builder method that adds one operation.
+    """Describes a builder method that adds one operation.
 
     Args:
-        name: Of the method.
-        kind: Of the operation, such as `"MatMul"`.
-        domain: Of the operation.
-        since: The first version of the domain in which it is so.
-        inputs: The least and the greatest number of inputs; `ANY_NUMBER` for no limit.
-        outputs: The same of results; users say how many if there is a choice.
-        attributes: In the order of the parameters.
-        inputs_default: Of `args`.
-        input_names: As ONNX calls them.
-        last: Parameters behind `debugContext`.
-        debug: The name of `debugContext`.
-        has_prefix: Whether `debugPrefix` is taken as well.
-        needed: Parameters that have to be given, though one before them has a default.
-        returns_list: Whether the ids of results come as a list; else there is one.
+        kind: The ONNX operator type, such as `"MatMul"`.
+        since: The first version of the domain with this form of the operation.
+        inputs: The least and the greatest number of inputs; `ANY_NUMBER` means no limit.
+        outputs: The least and the greatest number of results; if they differ, users choose.
+        last: The parameters that come behind `debugContext`.
+        debug: The name of the parameter `debugContext` in this method.
+        has_prefix: Whether the method takes `debugPrefix` as well.
+        needed: Parameters without a default that come behind one with a default.
+        returns_list: Whether the method returns a list of ids, and not a single id.
     """
 
     name: str
@@ -134,7 +125,7 @@ class Method:
 
     @property
     def signature(self) -> inspect.Signature:
-        """Of the method, with `self`."""
+        """The signature of the method, including `self`."""
         kind = Parameter.POSITIONAL_OR_KEYWORD
         parameters = [Parameter("self", Parameter.POSITIONAL_ONLY)]
         if self.inputs[1]:
@@ -152,7 +143,7 @@ class Method:
 
     @property
     def documentation(self) -> str:
-        """Docstring of the method."""
+        """The docstring of the method."""
         entries = []
         if self.inputs[1]:
             names = ", ".join(self.input_names) or "any number of tensors"
@@ -189,17 +180,7 @@ def _range_words(limits: tuple[int, int]) -> str:
 
 
 def check_number(kind: str, what: str, number: int, limits: tuple[int, int]) -> None:
-    """Checks how many inputs or results an operation has.
-
-    Args:
-        kind: Of the operation.
-        what: `"inputs"` or `"outputs"`.
-        number: How many there are.
-        limits: The least and the greatest number.
-
-    Raises:
-        popart_exception: There are too few or too many.
-    """
+    """Raises a `popart_exception` if an operation has too few or too many inputs or outputs."""
     least, most = limits
     if not least <= number <= most:
         raise popart_exception(
@@ -210,13 +191,8 @@ def check_number(kind: str, what: str, number: int, limits: tuple[int, int]) -> 
 def bound(
     signature: inspect.Signature, args: tuple[Any, ...], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call by name, with defaults.
-
-    Args:
-        signature: Of what is called.
-        args: Positional arguments.
-        given: Keyword arguments; for words that Python has, such as `lambda`, also as they are.
-    """
+    """Returns the arguments of a call by name, with defaults."""
+    # `l1loss(**{"lambda": 0.1})` is how scripts name an attribute that is a word of Python.
     named = {f"{name}_" if iskeyword(name) else name: value for name, value in given.items()}
     result = signature.bind(*args, **named)
     result.apply_defaults()
@@ -224,11 +200,7 @@ def bound(
 
 
 def function_of(method: Method) -> Callable[..., Any]:
-    """The builder method; the object that it is called on has an `add_operation`.
-
-    Args:
-        method: What describes it.
-    """
+    """Makes a builder method, which hands its arguments to `add_operation` of its object."""
     signature = method.signature
 
     def function(self: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -241,11 +213,7 @@ def function_of(method: Method) -> Callable[..., Any]:
 
 
 def with_methods(methods: Iterable[Method]) -> Callable[[type], type]:
-    """A decorator that gives a class builder methods; what it defines itself stays.
-
-    Args:
-        methods: What describes them.
-    """
+    """Makes a decorator that gives a class builder methods, but for those it defines itself."""
 
     def decorated(cls: type) -> type:
         for method in methods:
@@ -261,11 +229,7 @@ def with_methods(methods: Iterable[Method]) -> Callable[[type], type]:
 
 @functools.cache
 def onnx_methods(version: int) -> Mapping[str, Method]:
-    """The methods of an opset of ai.onnx, by name.
-
-    Args:
-        version: Of the opset.
-    """
+    """Returns the methods of an opset of ai.onnx by name."""
     kinds = {each.name for each in onnx.defs.get_all_schemas_with_history() if not each.domain}
     schemas = [
         onnx.defs.get_schema(kind, version) for kind in kinds if onnx.defs.has(kind, version)
@@ -314,7 +278,7 @@ def _default(kind: str, attribute: onnx.defs.OpSchema.Attribute) -> Any:
     if attribute.required or int(attribute.type) == AttributeProto.TENSOR:
         return REQUIRED
     if int(attribute.type) in (AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS):
-        # An empty list of axes is another thing than none: nothing is reduced.
+        # Reductions distinguish an empty list of axes from none, which reduces all axes.
         return None if kind.startswith("Reduce") else []
     if attribute.default_value.name:
         value = onnx.helper.get_attribute_value(attribute.default_value)

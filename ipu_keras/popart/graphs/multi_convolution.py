@@ -1,4 +1,4 @@
-"""Several convolutions as one node: what each of them has, one after the other."""
+"""Checks the arguments of `multiconv`, and flattens them, as a node has no lists of lists."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,19 +8,12 @@ from onnx import AttributeProto
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.attributes import attribute_of, attribute_of_any
 
-# Of each convolution, images, weights and bias.
+# Each convolution has images, weights and a bias.
 _INPUTS = 3
 
 
 def multiconv_inputs(args: Any) -> list[str]:
-    """The inputs of the node: three of each convolution, an empty one for no bias.
-
-    Args:
-        args: For each convolution two or three ids.
-
-    Raises:
-        popart_exception: They are others.
-    """
+    """Returns the inputs of the node, three for each convolution, empty for no bias."""
     is_list = isinstance(args, Sequence) and not isinstance(args, str) and len(args) > 0
     if not is_list or not all(isinstance(each, list | tuple) for each in args):
         raise popart_exception(
@@ -42,16 +35,9 @@ def multiconv_attributes(
     values: Mapping[str, Sequence[Any]],
     others: Mapping[str, Any],
 ) -> list[AttributeProto]:
-    """The attributes of the node.
+    """Returns the attributes of a node of `number` convolutions, by name.
 
-    Args:
-        number: Of convolutions.
-        lists: By name, a list for each convolution, or none.
-        values: By name, a value for each convolution, or none.
-        others: By name, one for all, or `None`.
-
-    Raises:
-        popart_exception: There are not as many as convolutions, or they are of a wrong type.
+    `lists` and `values` have an entry for each convolution, or none; `others` have one for all.
     """
     for name, each in {**lists, **values}.items():
         if not isinstance(each, Sequence) or isinstance(each, str) or len(each) not in (0, number):
@@ -70,15 +56,7 @@ def multiconv_attributes(
 
 
 def check_choices(proportions: Sequence[Any], types: Sequence[Any]) -> None:
-    """Refuses what no convolution can be planned by.
-
-    Args:
-        proportions: Of memory, one for each convolution.
-        types: That they add up in.
-
-    Raises:
-        popart_exception: There are such.
-    """
+    """Raises a `popart_exception` for a memory proportion or partials type that makes no sense."""
     for each in proportions:
         if not isinstance(each, int | float) or not 0 < each <= 1:
             raise popart_exception(

@@ -1,4 +1,4 @@
-"""Names of tensors, which are unique in a graph, those around it and those within."""
+"""Makes names of tensors that are unique in a graph, the graphs around it and those within."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Iterable
 
 
 class Names:
-    """The names of tensors of one graph.
+    """The names of the tensors of one graph; `parent` has those of the graph around it.
 
-    Two graphs side by side, such as the branches of an `If`, may use one name for two tensors; a
-    graph and one within it may not.
-
-    Args:
-        parent: Names of the graph around; `None` for the main graph.
+    Two graphs side by side, such as the branches of an `If`, may use one name for two tensors. A
+    graph and one within it may not: ONNX lets the inner one name tensors of the outer one.
     """
 
     def __init__(self, parent: Names | None = None):
@@ -24,40 +21,24 @@ class Names:
             parent._within.append(self)
 
     def add(self, names: Iterable[str]) -> None:
-        """Notes names that are used from now on.
-
-        Args:
-            names: They are unique.
-        """
+        """Notes names that are used from now on."""
         self._own.update(names)
 
     def open_scope(self, name: str) -> None:
-        """Puts a name and a slash before those that follow, after those of open scopes.
-
-        Args:
-            name: Of the scope.
-        """
+        """Puts a name and a slash before those that follow, behind those of open scopes."""
         self._scopes.append(name)
 
     def close_scope(self) -> None:
-        """Ends the scope that was opened last."""
+        """Closes the scope that was opened last."""
         self._scopes.pop()
 
     def in_scope(self, name: str) -> str:
-        """A name with those of the open scopes before it.
-
-        Args:
-            name: It.
-        """
+        """Returns a name with those of the open scopes before it."""
         return "".join(f"{scope}/" for scope in self._scopes) + name
 
     def new(self, name: str, besides: Iterable[str] = ()) -> str:
-        """A name for a tensor that nothing has yet.
-
-        Args:
-            name: Without those of scopes; what is taken gets a number behind it.
-            besides: What is taken as well.
-        """
+        """Returns a name in the open scopes that is not taken, and not among `besides`."""
+        # PopART adds "/1", "/2" and so on to names that are taken; scripts rely on these ids.
         whole = self.in_scope(name)
         taken = set(besides)
         found, number = whole, 0

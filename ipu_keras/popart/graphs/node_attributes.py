@@ -11,7 +11,9 @@ from ipu_keras.popart.graphs.draft import GraphDraft
 
 
 class NodeAttributes:
-    """The methods of builders for attributes of nodes, which are named by all their outputs.
+    """The methods of builders for attributes of nodes.
+
+    A node is named by the set of all its outputs, as in PopART: nodes need not have names.
 
     Args:
         draft: The graph that the builder builds.
@@ -23,11 +25,11 @@ class NodeAttributes:
     def addNodeAttribute(
         self, attributeName: str, attributeValue: Any, nodeOutputNames: Iterable[str]
     ) -> None:
-        """Gives a node an attribute that it does not have.
+        """Gives a node an attribute that it does not have yet.
 
         Args:
-            attributeName: Of the attribute.
-            attributeValue: An integer, number or string, or a list of such.
+            attributeName: The name of the attribute.
+            attributeValue: An integer, number or string, or a list of these.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
@@ -44,7 +46,7 @@ class NodeAttributes:
         """Whether a node has an attribute.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
@@ -54,101 +56,101 @@ class NodeAttributes:
         return any(each.name == attributeName for each in node.attribute)
 
     def getInt64NodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> int:
-        """The value of an attribute that is an integer.
+        """Returns the value of an attribute that is an integer.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none, or it is of another type.
+            popart_exception: The node has no such attribute, or one of another type.
         """
         return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.INT)
 
     def getInt64VectorNodeAttribute(
         self, attributeName: str, nodeOutputNames: Iterable[str]
     ) -> list[int]:
-        """The value of an attribute that is a list of integers.
+        """Returns the value of an attribute that is a list of integers.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none, or it is of another type.
+            popart_exception: The node has no such attribute, or one of another type.
         """
         return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.INTS)
 
     def getFloatNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> float:
-        """The value of an attribute that is a number.
+        """Returns the value of an attribute that is a floating point number.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none, or it is of another type.
+            popart_exception: The node has no such attribute, or one of another type.
         """
         return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.FLOAT)
 
     def getFloatVectorNodeAttribute(
         self, attributeName: str, nodeOutputNames: Iterable[str]
     ) -> list[float]:
-        """The value of an attribute that is a list of numbers.
+        """Returns the value of an attribute that is a list of floating point numbers.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none, or it is of another type.
+            popart_exception: The node has no such attribute, or one of another type.
         """
         return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.FLOATS)
 
     def getStringNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> str:
-        """The value of an attribute that is a string.
+        """Returns the value of an attribute that is a string.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none, or it is of another type.
+            popart_exception: The node has no such attribute, or one of another type.
         """
         return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.STRING)
 
     def getStringVectorNodeAttribute(
         self, attributeName: str, nodeOutputNames: Iterable[str]
     ) -> list[str]:
-        """The value of an attribute that is a list of strings.
+        """Returns the value of an attribute that is a list of strings.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none, or it is of another type.
+            popart_exception: The node has no such attribute, or one of another type.
         """
         return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.STRINGS)
 
     def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> None:
-        """Takes an attribute from a node.
+        """Removes an attribute from a node.
 
         Args:
-            attributeName: Of the attribute.
+            attributeName: The name of the attribute.
             nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
-            popart_exception: There is none.
+            popart_exception: The node has no such attribute.
         """
         found = self.found(attributeName, nodeOutputNames)
         self.node_of(nodeOutputNames).attribute.remove(found)
 
     def getAllNodeAttributeNames(self, nodeOutputNames: Iterable[str]) -> list[str]:
-        """The names of all attributes of a node.
+        """Returns the names of all attributes of a node.
 
         Args:
-            nodeOutputNames: A set of the ids of all its outputs.
+            nodeOutputNames: A set of the ids of all outputs of the node.
 
         Raises:
             popart_exception: There is no such node.
@@ -156,15 +158,7 @@ class NodeAttributes:
         return [each.name for each in self.node_of(nodeOutputNames).attribute]
 
     def found(self, attributeName: str, nodeOutputNames: Any) -> AttributeProto:
-        """An attribute of a node.
-
-        Args:
-            attributeName: Of the attribute.
-            nodeOutputNames: Ids of all outputs of the node.
-
-        Raises:
-            popart_exception: There is none.
-        """
+        """Returns an attribute of a node, or raises a `popart_exception` if there is none."""
         node = self.node_of(nodeOutputNames)
         for each in node.attribute:
             if each.name == attributeName:
@@ -176,13 +170,10 @@ class NodeAttributes:
         )
 
     def node_of(self, nodeOutputNames: Any) -> NodeProto:
-        """The node of the builder's graph that has these outputs and no others.
-
-        Args:
-            nodeOutputNames: Their ids, or the id of the only one.
+        """Returns the node that has these outputs, or this only output, and no others.
 
         Raises:
-            popart_exception: There is none.
+            popart_exception: The graph of this builder has no such node.
         """
         if isinstance(nodeOutputNames, str):
             names = {nodeOutputNames}

@@ -1,4 +1,7 @@
-"""The opsets of a builder: objects whose methods add operations of one version of a domain."""
+"""The opsets of a builder: objects whose methods add operations of one version of a domain.
+
+Methods and their signatures are made from descriptions (`methods`, `graphcore_methods`).
+"""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -35,17 +38,14 @@ from ipu_keras.popart.graphs.multi_convolution import (
 )
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 
-# Of operations with graphs: how many inputs and outputs those have beyond the operation's.
+# How many inputs and outputs the graphs of operations have beyond those of the operation. A Loop's
+# body also returns whether to go on; branches of an If have no inputs.
 _MORE_INPUTS = {"Call": 0, "Loop": 0, "Scan": 0}
 _MORE_OUTPUTS = {"Call": 0, "If": 0, "Loop": 1, "Scan": 0}
 
 
 class _Opset:
-    """An opset of a builder.
-
-    Args:
-        draft: The graph that operations are added to.
-    """
+    """An opset of a builder, which adds operations to the graph `draft`."""
 
     domain: str
     version: int
@@ -54,15 +54,7 @@ class _Opset:
         self._draft = draft
 
     def add_operation(self, method: Method, arguments: Mapping[str, Any]) -> Any:
-        """Adds an operation; returns what the builder method does.
-
-        Args:
-            method: What the operation is.
-            arguments: Of the builder method, by name.
-
-        Raises:
-            popart_exception: It cannot be added; the graph is as before.
-        """
+        """Adds the operation of a builder method, and returns what the method does."""
         _check_given(method, arguments)
         inputs = _inputs(method, arguments.get(ARGS, []))
         check_number(method.kind, "inputs", len(inputs), method.inputs)
@@ -91,7 +83,7 @@ class _Opset:
     def _graph(
         self, method: Method, attribute: Attribute, builder: Any, num_inputs: int, num_outputs: int
     ) -> GraphProto:
-        """The graph that a builder has made, if it fits the operation."""
+        """Returns the graph that a subgraph builder has made, if it fits the operation."""
         draft = getattr(builder, "draft", None)
         if not isinstance(draft, GraphDraft) or not self._draft.is_within(draft.parent):
             raise popart_exception(
@@ -105,9 +97,12 @@ class _Opset:
                 f"operation has `num_outputs`={num_outputs}: name them by addOutputTensor. "
                 f"Received: {len(draft.outputs)} output(s)"
             )
-        # The older Scan begins with the lengths of sequences, which its graph does not see.
+        # Scan of version 8 has the lengths of sequences as its first input, which its body does not
+        # get.
         is_first_scan = method.kind == "Scan" and method.since == 8
         wanted = num_inputs - is_first_scan if method.kind in _MORE_INPUTS else 0
+        # Scripts pass tensors from `addInputTensorFromParentGraph` among the arguments of a call,
+        # or leave them out.
         if method.kind == "Call" and len(draft.parameters) == wanted:
             return draft.proto(has_all_parameters=True)
         if len(draft.inputs) != wanted:
@@ -126,13 +121,13 @@ def _check_given(method: Method, arguments: Mapping[str, Any]) -> None:
 
 def _inputs(method: Method, given: Any) -> list[str]:
     if isinstance(given, str):
-        # PopART itself takes the one input of some operations without a list around it.
+        # PopART takes the only input of some operations without a list around it.
         given = [given]
     if not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
         raise popart_exception(
             f"`{ARGS}` of {method.kind} is a list of ids of tensors. Received: {ARGS}={given!r}"
         )
-    # Of an If, what branches take comes by name: more than the condition is not looked at.
+    # PopART ignores inputs of an If behind the condition: branches take tensors by name.
     return list(given[:1] if method.kind == "If" else given)
 
 
@@ -183,7 +178,7 @@ class AiOnnxOpset11(_AiOnnxOpset):
 
 
 class AiOnnxMlOpset1(_Opset):
-    """ai.onnx.ml 1, of which PopART has no operation."""
+    """The opset ai.onnx.ml 1, of which PopART has no operation."""
 
     domain = AI_ONNX_ML
     version = 1
@@ -206,16 +201,16 @@ class AiGraphcoreOpset1(_Opset):
         *,
         debugPrefix: Any = "",
     ) -> str:
-        """Adds `Init` of ai.graphcore, a tensor to begin with, to the model.
+        """Adds `Init` of ai.graphcore, which makes a tensor without inputs, to the model.
 
         Args:
-            shape: Of the tensor.
-            data_type: A `DataType`, or ONNX's number of one.
-            init_type: An `InitType`.
-            batch_axis: The axis of the batch. If it is left out, `debugContext` may stand here.
+            shape: The shape of the tensor.
+            data_type: The type of the tensor, as a `DataType` or as ONNX's number of one.
+            init_type: An `InitType`: whether the tensor is set to zeros.
+            batch_axis: The axis of the batch. PopART also takes `debugContext` in this place.
                 Defaults to `None`.
-            debugContext: Name of the operation. Defaults to `""`.
-            debugPrefix: Another name of `debugContext`.
+            debugContext: The name of the operation. Defaults to `""`.
+            debugPrefix: An older name of `debugContext`.
 
         Returns:
             The id of the result.
@@ -249,25 +244,27 @@ class AiGraphcoreOpset1(_Opset):
     ) -> list[str]:
         """Adds several convolutions that run at the same time to the model.
 
-        Each list is empty or has an entry for each convolution.
+        Each list is empty, or has an entry for each convolution.
 
         Args:
-            args: For each, the ids of images, of weights and perhaps of a bias.
-            dilations: For each, the steps between weights. Defaults to `[]`.
-            inDilations: For each, the steps between elements of images. Defaults to `[]`.
-            pads: For each, zeros before all axes of images, then behind. Defaults to `[]`.
-            outPads: The same of results. Defaults to `[]`.
-            strides: For each, the steps between places of the weights. Defaults to `[]`.
-            availableMemoryProportions: For each, the share of the memory. Defaults to `[]`.
-            partialsTypes: For each, the dtype that it adds up in. Defaults to `[]`.
-            planType: `"parallel"` or `"serial"`. Defaults to `None`.
-            perConvReservedTiles: Tiles that are kept for each. Defaults to `None`.
-            cycleBackOff: By how much a plan may be slower to use less memory. Defaults to `None`.
-            debugContext: Name of the operation. Defaults to `""`.
-            debugPrefix: Another name of `debugContext`.
+            args: For each convolution, the ids of images, of weights and perhaps of a bias.
+            dilations: The steps between weights along the spatial axes. Defaults to `[]`.
+            inDilations: The steps between elements of images along these. Defaults to `[]`.
+            pads: The zeros before all spatial axes of images, then behind. Defaults to `[]`.
+            outPads: The zeros before all spatial axes of results, then behind. Defaults to `[]`.
+            strides: The steps between places of the weights. Defaults to `[]`.
+            availableMemoryProportions: The shares of tile memory, above 0 and at most 1. Defaults
+                to `[]`.
+            partialsTypes: The types of partial sums, `"float"` or `"half"`. Defaults to `[]`.
+            planType: Either `"parallel"` or `"serial"`, for all convolutions. Defaults to `None`.
+            perConvReservedTiles: The number of tiles reserved for each convolution. Defaults to
+                `None`.
+            cycleBackOff: How much slower a plan may be to use less memory. Defaults to `None`.
+            debugContext: The name of the operation. Defaults to `""`.
+            debugPrefix: An older name of `debugContext`.
 
         Returns:
-            Ids of the results, one for each.
+            The ids of the results, one for each convolution.
 
         Raises:
             popart_exception: An argument is wrong, or the inputs do not fit the operation.
@@ -302,7 +299,6 @@ class AiGraphcoreOpset1(_Opset):
         )
 
 
-# By version.
 AI_ONNX_OPSETS: Mapping[int, type[_AiOnnxOpset]] = MappingProxyType(
     {
         each.version: each

@@ -1,4 +1,4 @@
-"""The dtype and shape of a tensor, as users write them down."""
+"""`popart_core._TensorInfoCore`: the dtype and shape of a tensor, as users give them."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ class _TensorInfoCore:
 
     Args:
         dataType: PopART's name of the dtype, such as `"FLOAT"`.
-        shape: Sizes of the axes.
+        shape: The sizes of the axes.
 
     Raises:
         popart_exception: There is no such dtype, or a size is negative.
@@ -24,11 +24,11 @@ class _TensorInfoCore:
         self._shape = checked_shape(shape)
 
     def shape(self) -> list[int]:
-        """Sizes of the axes."""
+        """Returns the sizes of the axes."""
         return list(self._shape)
 
     def data_type_lcase(self) -> str:
-        """The dtype in lower case, such as `"float32"`."""
+        """Returns the dtype in lower case, such as `"float32"`."""
         return lower_case(self._element)
 
     def __repr__(self) -> str:
@@ -42,23 +42,19 @@ class _TensorInfoCore:
 
 
 def element_of(info: _TensorInfoCore) -> int:
-    """ONNX's number of the dtype.
-
-    Args:
-        info: What has it.
-    """
+    """Returns ONNX's number of a dtype, which PopART's class does not show."""
     return info._element
 
 
 def getTensorInfo(array: np.ndarray) -> _TensorInfoCore:
-    """The dtype and shape that an array has.
+    """Returns the dtype and shape of an array as a `TensorInfo`.
 
     Args:
-        array: Any array of NumPy.
+        array: An array of NumPy, of any shape.
 
     Raises:
-        TypeError: It is none.
-        popart_exception: No tensor of a model has its dtype.
+        TypeError: The argument is no NumPy array.
+        popart_exception: ONNX has no such dtype.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The types of tensors: PopART's names for them, NumPy's and ONNX's."""
+"""Translates types of tensors between PopART's names, NumPy's types and ONNX's messages."""
 
 import math
 import operator
@@ -13,14 +13,7 @@ from ipu_keras.popart.model.data_types import NUMBERS, dtype_of, number_of
 
 
 def element_type(name: str) -> int:
-    """ONNX's number of a dtype.
-
-    Args:
-        name: PopART's, such as `"FLOAT16"`.
-
-    Raises:
-        popart_exception: There is none of that name.
-    """
+    """Returns ONNX's number of a dtype that PopART names, such as `"FLOAT16"`."""
     number = NUMBERS.get(name)
     if number is None:
         raise popart_exception(f"Unknown dtype {name!r}. It is one of {', '.join(NUMBERS)}.")
@@ -28,25 +21,14 @@ def element_type(name: str) -> int:
 
 
 def lower_case(element: int) -> str:
-    """How PopART writes a dtype in lower case, such as `"float32"`.
-
-    Args:
-        element: ONNX's number of it.
-    """
+    """Returns PopART's lower-case name of ONNX's number of a dtype, such as `"float32"`."""
     if element == onnx.TensorProto.STRING:
         return "string"
     return dtype_of(element).name
 
 
 def checked_shape(shape: Any) -> list[int]:
-    """A shape as whole numbers.
-
-    Args:
-        shape: Sizes of the axes.
-
-    Raises:
-        popart_exception: A size is negative or none at all.
-    """
+    """Returns the sizes of a shape, or raises a `popart_exception` if one is no size."""
     try:
         sizes = [operator.index(size) for size in shape]
     except TypeError:
@@ -59,30 +41,16 @@ def checked_shape(shape: Any) -> list[int]:
 
 
 def tensor_type(element: int, shape: Iterable[int | None] | None) -> onnx.TypeProto:
-    """The type of a tensor.
-
-    Args:
-        element: ONNX's number of its dtype.
-        shape: Sizes, `None` for one that is not known; `None` if not even their number is.
-    """
+    """Makes the type of a tensor; unknown sizes are `None`, and so is a shape of unknown rank."""
     return onnx.helper.make_tensor_type_proto(element, None if shape is None else list(shape))
 
 
 def type_of_array(array: np.ndarray) -> onnx.TypeProto:
-    """The type of a tensor that has the value of an array.
-
-    Args:
-        array: The value.
-    """
     return tensor_type(number_of(array.dtype), array.shape)
 
 
 def shape_of(type_: onnx.TypeProto | None) -> list[int | None] | None:
-    """The sizes of a tensor, `None` for one that is not known; `None` if not even their number is.
-
-    Args:
-        type_: Its type, as far as it is known.
-    """
+    """Returns the sizes in a type, `None` for unknown ones; `None` if the rank is unknown."""
     if type_ is None or not type_.HasField("tensor_type"):
         return None
     if not type_.tensor_type.HasField("shape"):
@@ -91,22 +59,14 @@ def shape_of(type_: onnx.TypeProto | None) -> list[int | None] | None:
 
 
 def num_elements(type_: onnx.TypeProto | None) -> int | None:
-    """How many elements a tensor has; `None` if that is not known.
-
-    Args:
-        type_: Its type, as far as it is known.
-    """
+    """Returns how many elements a tensor of a type has; `None` if that is not known."""
     shape = shape_of(type_)
     sizes = [] if shape is None else [size for size in shape if size is not None]
     return math.prod(sizes) if shape is not None and len(sizes) == len(shape) else None
 
 
 def is_complete(type_: onnx.TypeProto | None) -> bool:
-    """Whether all of a type is known.
-
-    Args:
-        type_: As far as it is.
-    """
+    """Whether all of a type is known; sequences count as complete, as they have no sizes."""
     if type_ is not None and type_.HasField("sequence_type"):
         return True
     shape = shape_of(type_)
@@ -114,11 +74,7 @@ def is_complete(type_: onnx.TypeProto | None) -> bool:
 
 
 def words_of(type_: onnx.TypeProto | None) -> str:
-    """A type as errors write it, such as `float32 (2, 3)`.
-
-    Args:
-        type_: As far as it is known.
-    """
+    """Formats a type for errors, such as `float32 (2, 3)`."""
     if type_ is None or not type_.HasField("tensor_type"):
         return "unknown" if type_ is None else "sequence"
     shape = shape_of(type_)

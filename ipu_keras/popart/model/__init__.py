@@ -1,1 +1,1 @@
-"""ONNX models as this package reads and writes them."""
+"""Reads, checks and writes ONNX models; what their operations mean is left to `operations`."""

@@ -1,7 +1,7 @@
-"""What a message has to be before it is taken for a model.
+"""Checks a protobuf message before it is taken for a model.
 
-The message itself is checked, as a hostile file may have anything: ONNX's own checker accepts
-unknown domains and versions, never looks at outputs, and is no boundary.
+A file may come from anybody and contain anything. ONNX's own checker is no boundary: it accepts
+unknown domains and versions, never looks at outputs, and takes longer than loading the model.
 """
 
 import functools
@@ -24,25 +24,26 @@ from ipu_keras.popart.operations.table import operation_of
 
 _ANY_NUMBER = 2**31 - 1
 
-# First and last version of each domain. Behind 11, the last of PopART, it depends on the operation
-# (`operations/newer_versions.py`); what the installed ONNX does not describe is known by none.
+# The first and last opset of each domain. After 11, the last of PopART, each operation decides
+# (`operations/newer_versions.py`); opsets that the installed ONNX does not describe are refused.
 OPSETS: Mapping[str, tuple[int, int]] = {
     AI_ONNX: (6, onnx.defs.onnx_opset_version()),
-    # There is no operation of it. Converters import it whether they need it or not.
+    # No operation of this domain is known, but converters import it whether they need it or not.
     AI_ONNX_ML: (1, _ANY_NUMBER),
     AI_GRAPHCORE: (1, 1),
 }
 
-# What to do about the domains that other software has for itself.
+# What to do about the private domains of other software.
 _OTHER_DOMAINS = {
     "com.microsoft": "Its operations are those that onnxruntime's optimisers write: give the model "
     "as it was before they ran.",
 }
 
-# Attributes that say how a node runs; no schema has them.
+# PopART's builder keeps how a node runs in attributes with this prefix, which no schema has.
 _ANNOTATION = "__"
 
-# By type of an attribute: the field with its value, and whether a value can be absent.
+# By type of an attribute: the field that has its value, and whether that may be absent, as protobuf
+# does not distinguish an empty list from none.
 _VALUES = {
     AttributeProto.FLOAT: ("f", False),
     AttributeProto.INT: ("i", False),
@@ -65,15 +66,9 @@ _NO_VALUES = frozenset({"name", "doc_string", "type"})
 
 
 def check_model(proto: ModelProto) -> None:
-    """Refuses what is no model, or none that IPU software knows.
-
-    Args:
-        proto: The message.
-
-    Raises:
-        popart_exception: It is none; the text says why.
-    """
-    # Without either, some other file may have been taken for a message.
+    """Raises a `popart_exception` that says why a message is no model that can be run."""
+    # Any field of a message may be absent, so bytes of another file may decode as a model. Every
+    # real one has these two.
     if not proto.HasField("graph"):
         raise popart_exception("It has no graph, so it is no ONNX model or only a part of one.")
     if not proto.HasField("ir_version"):
@@ -98,7 +93,7 @@ def check_model(proto: ModelProto) -> None:
 
 
 def _check_operations(proto: GraphProto, opsets: Mapping[str, int]) -> None:
-    """Refuses nodes whose operations are not known, all of them at once."""
+    """Refuses nodes of unknown operations, and names all of them in one error."""
     unknown: dict[str, tuple[NodeProto, str]] = {}
     for graph in all_graphs(proto):
         for node in graph.node:
@@ -115,26 +110,15 @@ def _check_operations(proto: GraphProto, opsets: Mapping[str, int]) -> None:
 
 
 def check_graph(proto: GraphProto, opsets: Mapping[str, int]) -> None:
-    """Refuses a graph that cannot be computed.
-
-    Args:
-        proto: The message of a main graph.
-        opsets: Version by domain.
-
-    Raises:
-        popart_exception: It cannot be; the text says why.
-    """
+    """Raises a `popart_exception` that says why the message of a main graph cannot be computed."""
     _check_graph(proto, opsets, None)
 
 
 @dataclass
 class _Scope:
-    """The tensors that nodes of a graph may take.
+    """The tensors that the nodes of a graph may take, with those of the graphs around it.
 
-    Attributes:
-        graph: Whose.
-        around: Of the graph around it.
-        names: Of the tensors that are there so far.
+    `names` grows while the nodes are checked in their order.
     """
 
     graph: GraphProto
@@ -142,7 +126,7 @@ class _Scope:
     names: set[str] = field(default_factory=set)
 
     def outwards(self) -> "Iterator[_Scope]":
-        """It, and those around it."""
+        """Yields this scope, then those around it."""
         scope: _Scope | None = self
         while scope is not None:
             yield scope
@@ -207,7 +191,8 @@ def _check_graph(proto: GraphProto, opsets: Mapping[str, int], around: _Scope | 
                 f"There are two initialisers {name!r}." if name else "An initialiser has no name."
             )
         initialisers.add(name)
-    # Older versions of ONNX want each initialiser among the inputs, too.
+    # Before version 4 of its IR, ONNX wants each initialiser among the inputs as well, so these
+    # names may be there already.
     scope.names |= initialisers
     for node in proto.node:
         try:
@@ -218,7 +203,7 @@ def _check_graph(proto: GraphProto, opsets: Mapping[str, int], around: _Scope | 
     for each in proto.output:
         name = _text(each.name, "The name of an output")
         if name in outputs and around is None:
-            # Loops may carry on, or stack, one tensor several times.
+            # Only in the main graph: bodies of loops may carry or stack one tensor several times.
             raise popart_exception(f"{name!r} is twice among the outputs.")
         outputs.add(name)
         if name not in scope:
@@ -285,13 +270,9 @@ def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _Scope) -> No
 
 @dataclass(frozen=True)
 class _Signature:
-    """How many inputs and outputs an operation has, and the types of its attributes.
+    """The types of an operation's attributes, and its least and largest inputs and outputs.
 
-    Attributes:
-        inputs: Least and most.
-        outputs: Least and most.
-        needed: Positions of inputs that cannot be left out.
-        attributes: Type by name, as far as that is known.
+    `needed` are the positions of inputs that cannot be left out.
     """
 
     inputs: tuple[int, int]
@@ -305,11 +286,11 @@ def _signature(kind: str, domain: str, version: int) -> _Signature:
     if onnx.defs.has(kind, version, in_onnx):
         return _signature_in_onnx(kind, in_onnx, version)
     operation = operation_of(domain, kind, version)
-    # What has effects may have no results.
+    # ONNX has no schemas of ai.graphcore. Only operations with effects may have no results.
     return _Signature((0, _ANY_NUMBER), (0 if operation.has_effects else 1, _ANY_NUMBER))
 
 
-# Only of what there is: no name that a file makes up is remembered.
+# Called for known operations only: names that a file makes up do not fill the cache.
 @functools.cache
 def _signature_in_onnx(kind: str, domain: str, version: int) -> _Signature:
     schema = onnx.defs.get_schema(kind, version, domain)
@@ -366,7 +347,7 @@ def _check_attributes(
 
 
 def _check_value(attribute: AttributeProto) -> None:
-    """Refuses attributes whose value is not what their type says."""
+    """Refuses an attribute whose value is not in the field that its type says."""
     name = f"Its attribute {attribute.name!r}"
     newer = _NEWER.get(attribute.type)
     if attribute.HasField("ref_attr_name"):
@@ -392,7 +373,7 @@ def _type_name(number: int) -> str:
 
 
 def _text(value: Any, what: str) -> Any:
-    """A text of a message, which is given as bytes if it is no text."""
+    """Returns a string of a message; protobuf gives bytes where it is not valid UTF-8."""
     if isinstance(value, bytes):
         raise popart_exception(f"{what} is no text in UTF-8. Received: {value[:40]!r}")
     return value
@@ -404,7 +385,7 @@ def _title(node: NodeProto) -> str:
 
 
 def _why_missing(name: str, node: NodeProto, scope: _Scope) -> str:
-    """Why a node takes a tensor that is not there."""
+    """Says why a tensor that a node takes does not exist: a cycle, the order, or no maker."""
     for around in scope.outwards():
         nodes = around.graph.node
         maker = next((each for each in nodes if name in each.output), None)
@@ -427,7 +408,7 @@ def _why_missing(name: str, node: NodeProto, scope: _Scope) -> str:
 
 
 def _cycle(nodes: Sequence[NodeProto]) -> list[str]:
-    """The results along a cycle, if there is one."""
+    """Returns the results along a cycle of nodes; empty if there is none."""
     makers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
     taken = {
         position: [makers[name] for name in names_taken(node) if name in makers]

@@ -1,4 +1,7 @@
-"""Data of tensors in files beside a model, which a model may name but not choose freely."""
+"""Reads and replaces data of tensors in files beside a model.
+
+A model names these files, and may come from anybody, so only its own folder is read.
+"""
 
 import os
 import stat
@@ -12,12 +15,11 @@ import onnx
 
 from ipu_keras.popart.exceptions import popart_exception
 
-# Files that this process wrote for a model in memory, which may be anywhere: what it wrote it may
-# read, whatever a model says.
+# Files that this process wrote for a model in memory. They may be anywhere, and may be read again
+# whatever a model says.
 _WRITTEN: set[Path] = set()
 
 
-# Of what is copied at a time.
 _PART_BYTES = 2**24
 
 
@@ -26,9 +28,9 @@ class Place:
     """Where the data of a tensor is.
 
     Args:
-        location: Its file, as the model names it.
-        path: Where the file really is.
-        offset: The first byte in the file.
+        location: The name of the file in the model.
+        path: The file without links, within a folder that may be read.
+        offset: The position in the file, in bytes.
     """
 
     location: str
@@ -37,25 +39,13 @@ class Place:
 
 
 class ExternalData:
-    """The files of a folder, from which a model in that folder takes data.
-
-    Args:
-        folder: Of the model.
-    """
+    """The files of the folder that a model is in, which are all that the model may read."""
 
     def __init__(self, folder: Path):
         self._given = folder
 
     def bytes_of(self, tensor: onnx.TensorProto, num_bytes: int) -> bytes:
-        """The data of a tensor.
-
-        Args:
-            tensor: It, with `external_data`.
-            num_bytes: How many it needs.
-
-        Raises:
-            popart_exception: There is no such file, it is outside of the folder, or too small.
-        """
+        """Reads the data of an external tensor, which has to have `num_bytes`."""
         where, place = _what(tensor), self.place_of(tensor)
         length = _count(_entries(tensor), "length", where)
         try:
@@ -67,14 +57,7 @@ class ExternalData:
             ) from error
 
     def place_of(self, tensor: onnx.TensorProto) -> Place:
-        """Where the data of a tensor is, which may be read from there.
-
-        Args:
-            tensor: It, with `external_data`.
-
-        Raises:
-            popart_exception: It is outside of the folder, or nowhere.
-        """
+        """Returns where the data of an external tensor lies, which must be within the folder."""
         entries, where = _entries(tensor), _what(tensor)
         location = entries.get("location", "")
         path = self._path(location, where)
@@ -90,7 +73,7 @@ class ExternalData:
             ) from error
 
     def _path(self, location: str | bytes, where: str) -> Path:
-        """Where a file really is, which has to be within the folder."""
+        """Resolves links and `..` of a location; the result has to be within the folder."""
         if not isinstance(location, str) or not location or "\0" in location:
             raise popart_exception(
                 f"For {where} no file is named. Expected: `location`, a path from the folder of "
@@ -107,21 +90,12 @@ class ExternalData:
 
 
 def note_written(path: Path) -> None:
-    """Allows models to take data from a file, wherever it is.
-
-    Args:
-        path: That of a file which this process has written.
-    """
+    """Allows models to read a file that this process has written, wherever it is."""
     _WRITTEN.add(Path(os.path.realpath(path)))
 
 
 def is_same_file(one: str | os.PathLike, other: str | os.PathLike) -> bool:
-    """Whether two paths are of one file, however they are spelled.
-
-    Args:
-        one: A path; the file need not exist.
-        other: Another.
-    """
+    """Whether two paths lead to one file, which need not exist."""
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     try:
@@ -131,14 +105,9 @@ def is_same_file(one: str | os.PathLike, other: str | os.PathLike) -> bool:
 
 
 def check_unused(path: str | os.PathLike, holders: Iterable[tuple[str, str | os.PathLike]]) -> None:
-    """Refuses to write a file over the data of tensors.
+    """Raises a `popart_exception` if writing `path` would destroy the data of a tensor.
 
-    Args:
-        path: Of the file.
-        holders: Names of tensors, each with the file that has its data.
-
-    Raises:
-        popart_exception: One of them has its data there.
+    `holders` has names of tensors, each with the file that has the tensor's data.
     """
     for name, file in holders:
         if is_same_file(file, path):
@@ -149,14 +118,9 @@ def check_unused(path: str | os.PathLike, holders: Iterable[tuple[str, str | os.
 
 
 def replaced_parts(path: Path, pieces: Mapping[int, bytes]) -> Iterator[bytes]:
-    """What is in a file, part by part, with other bytes in some places.
+    """Yields the contents of a file with the bytes of `pieces` at their offsets.
 
-    Args:
-        path: Of the file; if there is none, zeros are between the pieces.
-        pieces: By offset, the other bytes.
-
-    Raises:
-        OSError: It cannot be read.
+    If there is no such file, or it is shorter, zeros are between the pieces.
     """
     is_there = os.path.exists(path)
     with open(path if is_there else os.devnull, "rb", opener=_opened) as file:
@@ -171,12 +135,7 @@ def replaced_parts(path: Path, pieces: Mapping[int, bytes]) -> Iterator[bytes]:
 
 
 def has_pieces(path: Path, pieces: Mapping[int, bytes]) -> bool:
-    """Whether a file has bytes where they should be.
-
-    Args:
-        path: Of the file.
-        pieces: By offset, the bytes.
-    """
+    """Whether a file has the bytes of `pieces` at their offsets already."""
     try:
         with open(path, "rb", opener=_opened) as file:
             for offset, piece in pieces.items():
@@ -189,7 +148,7 @@ def has_pieces(path: Path, pieces: Mapping[int, bytes]) -> bool:
 
 
 def _parts(file: Any, at: int, num_bytes: int) -> Iterator[bytes]:
-    """Bytes of a file, and zeros behind its end."""
+    """Yields `num_bytes` of a file, with zeros behind its end."""
     file.seek(at)
     while num_bytes > 0:
         part = file.read(min(num_bytes, _PART_BYTES)) or bytes(min(num_bytes, _PART_BYTES))
@@ -209,14 +168,15 @@ def _count(entries: Mapping[str, str], key: str, where: str) -> int | None:
     text = entries.get(key)
     if text is None:
         return None
-    # No more digits than an int64 has.
+    # An int64 has at most 19 digits; Python would read any number of them, slowly.
     if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20):
         raise popart_exception(f"The `{key}` of {where} is no number of bytes. Received: {text!r}")
     return int(text)
 
 
 def _opened(path: str, flags: int) -> int:
-    # Opening a pipe would wait until somebody writes into it; and the path has no links any more.
+    # Opening a pipe would block until somebody writes into it. Links are resolved already: if the
+    # path is one now, it was replaced after the check.
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
@@ -235,7 +195,7 @@ def _read(path: Path, offset: int, length: int | None, num_bytes: int, where: st
         view = memoryview(content)
         file.seek(offset)
         done = 0
-        # One call reads no more than 2 GB.
+        # Linux reads no more than 2 GB in one call.
         while done < num_bytes:
             read = file.readinto(view[done:])
             if not read:

@@ -1,4 +1,4 @@
-"""An ONNX model as frozen values, which is what everything but the builder works on."""
+"""An ONNX model as frozen values, on which everything but the builder works."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-# As ONNX calls the domain of its own operations; files write it as an empty string too.
+# The domain of ONNX's own operations, which files also write as an empty string.
 AI_ONNX = "ai.onnx"
 AI_ONNX_ML = "ai.onnx.ml"
 AI_GRAPHCORE = "ai.graphcore"
 
-# What attributes that say how to run a node, and not what it computes, begin with.
+# The prefix of attributes that say how to run a node, and not what it computes.
 _ANNOTATION = "__"
 
 
@@ -20,12 +20,11 @@ class Node:
     """One operation of a graph.
 
     Args:
-        kind: Of the operation, such as `"MatMul"`.
-        domain: Of the operation, such as `AI_ONNX`.
-        inputs: Names of tensors; empty for an optional one that is left out.
-        outputs: Names of tensors; empty for one that nobody needs.
-        name: Which users gave it; may be empty.
-        attributes: By name: an integer, float, string, array, `Graph`, or a list of these.
+        kind: The ONNX operator type, such as `"MatMul"`.
+        inputs: Names of tensors; the name of an optional input that is left out is empty.
+        outputs: Names of tensors; the name of an output that nobody needs is empty.
+        name: The name that users gave the node, which may be empty.
+        attributes: By name, an integer, float, string, array, `Graph`, or a list of these.
     """
 
     kind: str
@@ -37,17 +36,17 @@ class Node:
 
     @property
     def annotations(self) -> Mapping[str, Any]:
-        """Attributes that say how the node runs, such as `"__pipeline_stage"`."""
+        """The attributes that say how the node runs, such as `"__pipeline_stage"`."""
         return {k: v for k, v in self.attributes.items() if k.startswith(_ANNOTATION)}
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Attributes that say what the node computes."""
+        """The attributes that say what the node computes."""
         return {k: v for k, v in self.attributes.items() if not k.startswith(_ANNOTATION)}
 
     @property
     def title(self) -> str:
-        """What errors call it, such as `"MatMul 'MatMul:0'"`."""
+        """The name of the node in errors, such as `"MatMul 'MatMul:0'"`."""
         called = self.name or next((name for name in self.outputs if name), "")
         return f"{self.kind} {called!r}"
 
@@ -57,9 +56,8 @@ class GraphInput:
     """A tensor that a graph is given.
 
     Args:
-        name: Of the tensor.
-        dtype: Name of NumPy's type, such as `"float32"`; `None` if it is not declared.
-        shape: Sizes; `None` for one that is not declared, or `None` for all.
+        dtype: The name of NumPy's type, such as `"float32"`; `None` if none is declared.
+        shape: The declared sizes, `None` for one that is open; `None` if no shape is declared.
     """
 
     name: str
@@ -69,15 +67,12 @@ class GraphInput:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which they can run, and what they begin with.
+    """Nodes in an order in which they can run, with the tensors that they begin with.
 
     Args:
-        name: Of the graph.
-        nodes: Each takes inputs, initialisers, results of nodes before it, and in a subgraph
-            tensors of the graphs around.
-        inputs: What is given when it runs; none of them is an initialiser.
-        outputs: Names of tensors.
-        initialisers: Arrays by name of tensor.
+        nodes: Each takes inputs, initialisers and results of nodes before it, and within another
+            graph also the tensors around.
+        inputs: The tensors that are given when the graph runs, none of which is an initialiser.
     """
 
     name: str
@@ -87,7 +82,7 @@ class Graph:
     initialisers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def all_nodes(self) -> Iterator[Node]:
-        """Its nodes, and those of the graphs within them."""
+        """Yields the nodes, and those of the graphs within them."""
         for node in self.nodes:
             yield node
             for attribute in node.attributes.values():
@@ -95,19 +90,14 @@ class Graph:
                     yield from attribute.all_nodes()
 
     def tensor_names(self) -> list[str]:
-        """Inputs, initialisers and results of nodes, in this order."""
+        """Lists the names of inputs, initialisers and results of nodes, in this order."""
         results = [name for node in self.nodes for name in node.outputs if name]
         return [each.name for each in self.inputs] + list(self.initialisers) + results
 
 
 @dataclass(frozen=True)
 class Model:
-    """A graph, and the versions of operations that it was written for.
-
-    Args:
-        graph: The main graph.
-        opsets: Version by domain.
-    """
+    """A main graph, and the opset of each domain that it was written for."""
 
     graph: Graph
     opsets: Mapping[str, int]

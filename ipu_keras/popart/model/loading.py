@@ -1,4 +1,4 @@
-"""Reads ONNX models, which may come from anywhere."""
+"""Reads ONNX models from files or bytes, which may come from anybody."""
 
 import os
 import string
@@ -18,7 +18,7 @@ from ipu_keras.popart.model.parsing import parsed
 from ipu_keras.popart.model.tensors import is_external, put_inside
 from ipu_keras.store.atomic_files import read_whole
 
-# Of a message of protobuf.
+# Protobuf's limit of a message.
 MOST_BYTES = 2**31 - 1
 
 _PRINTABLE = frozenset(string.printable.encode())
@@ -26,12 +26,9 @@ _PRINTABLE = frozenset(string.printable.encode())
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that was read.
+    """A model as values and as a message, into which the data of other files was copied.
 
-    Args:
-        model: As what works on models takes it.
-        proto: The message, with the data of all tensors in it.
-        places: By name of initialiser, where its data was, if it was in another file.
+    `places` says, by name of initialiser, in which other file the data was.
     """
 
     model: Model
@@ -40,26 +37,10 @@ class LoadedModel:
 
 
 def load(source: bytes | str | os.PathLike) -> LoadedModel:
-    """Reads a model, and checks it.
+    """Reads and checks a model, which is given by its path or serialised.
 
-    Data in other files is read from the model's folder only, or from the current one if the model
-    is given as bytes.
-
-    Args:
-        source: A path, or a serialised model.
-
-    Raises:
-        popart_exception: It is no model, or none that can be run; the text names file and cause.
-
-    Example:
-
-    >>> from onnx import helper, TensorProto
-    >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
-    >>> graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", [x], [y])
-    >>> opset = helper.make_opsetid("", 11)
-    >>> proto = helper.make_model(graph, opset_imports=[opset])
-    >>> load(proto.SerializeToString()).model.graph.outputs
-    ('y',)
+    Data in other files is read from the model's folder only, or from the current folder if the
+    model is given as bytes.
     """
     if not isinstance(source, bytes | str | os.PathLike):
         raise popart_exception(
@@ -88,7 +69,7 @@ def load(source: bytes | str | os.PathLike) -> LoadedModel:
 
 
 def _shortened(text: str) -> str:
-    """A text without most of the names in it that are longer than anybody reads."""
+    """Shortens a message, as a hostile file may have names of any length."""
     return text if len(text) <= 2000 else f"{text[:1000]} ... {text[-900:]}"
 
 
@@ -116,6 +97,7 @@ def _decoded(content: bytes) -> ModelProto:
         raise popart_exception("It is empty.")
     if len(content) > MOST_BYTES:
         raise popart_exception("It is larger than 2 GB. Save the weights in a file of their own.")
+    # A model begins with a field number, and so is never all printable.
     first = content[:256]
     if _PRINTABLE.issuperset(first):
         is_pointer = first.startswith(b"version https://git-lfs")
@@ -136,7 +118,10 @@ def _decoded(content: bytes) -> ModelProto:
 
 
 def _ends_early(content: bytes) -> bool:
-    """Whether a message ends within one of its fields."""
+    """Whether a message ends within one of its fields, as that of a partial download does.
+
+    Only the outermost fields are walked, by their kinds in protobuf's encoding.
+    """
     place = 0
     while place < len(content):
         tag, place = _varint(content, place)
@@ -154,7 +139,7 @@ def _ends_early(content: bytes) -> bool:
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:
-    """A number of a message, and the place behind it; it may be behind the end."""
+    """Decodes a number of a message; the place after it may be behind the end."""
     number = 0
     for shift in range(0, 70, 7):
         if place >= len(content):

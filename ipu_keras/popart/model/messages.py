@@ -1,4 +1,4 @@
-"""What is in ONNX's messages, with the graphs that are within nodes."""
+"""Walks through ONNX's messages, including the graphs within nodes."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 
 def graphs_within(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that a node has as attributes; they may have such nodes themselves.
-
-    Args:
-        node: It.
-    """
+    """Yields the graphs that are attributes of a node."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
@@ -18,11 +14,7 @@ def graphs_within(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph, and all within its nodes.
-
-    Args:
-        graph: It.
-    """
+    """Yields a graph, and all graphs within its nodes at any depth."""
     yield graph
     for node in graph.node:
         for inner in graphs_within(node):
@@ -30,11 +22,7 @@ def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def names_taken(node: NodeProto) -> Iterator[str]:
-    """Tensors that a node takes, and those that the graphs within it take or give back.
-
-    Args:
-        node: It.
-    """
+    """Yields the tensors that a node takes, and those that the graphs within it take or return."""
     yield from node.input
     for graph in graphs_within(node):
         yield from (each.name for each in graph.output)
@@ -43,11 +31,7 @@ def names_taken(node: NodeProto) -> Iterator[str]:
 
 
 def all_tensors(graph: GraphProto) -> Iterator[tuple[TensorProto, str]]:
-    """The tensors whose data is in a graph, or within its nodes, and what errors call them.
-
-    Args:
-        graph: It.
-    """
+    """Yields the tensors with data in a graph or within its nodes, with their names in errors."""
     for each in all_graphs(graph):
         for tensor in each.initializer:
             yield tensor, f"The initialiser {tensor.name!r}"

@@ -1,4 +1,4 @@
-"""How far the weights of two models that began alike have come apart."""
+"""`popart.NumericsReport`: compares how two runs changed the weights of a model."""
 
 import os
 from dataclasses import dataclass
@@ -11,15 +11,7 @@ from ipu_keras.popart.model.loading import load
 
 @dataclass(frozen=True)
 class _Weight:
-    """What became of a weight in two runs, A and B, as sums of squares over its elements.
-
-    Args:
-        name: Of the weight.
-        moved_a: How far A moved it.
-        moved_b: How far B moved it.
-        apart: How far these movements are from each other.
-        size: Its number of elements.
-    """
+    """How two runs A and B moved a weight, and how far apart, as sums of squares over elements."""
 
     name: str
     moved_a: float
@@ -43,19 +35,19 @@ class NumericsReport:
 
         sum((dA - dB)**2) / sqrt(sum(dA**2) * sum(dB**2))
 
-    computed in 64 bits; 0 where both runs moved the weight alike, and infinite where they did not
-    and one of them left it as it was. PopART's documents have the class and its methods, and no
-    formula: this one is of this package. It is symmetric in A and B, and the same in all units.
+    computed in 64 bits. It is 0 if both runs moved the weight alike, and infinite if they did not
+    and one of them left the weight as it was. PopART's documents have the class and its methods
+    but no formula; this one was chosen as it is symmetric in A and B, and the same in all units.
 
     Args:
-        A0: Path of A's model before, such as `modelToHost` writes.
-        A1: Path of A's model after.
-        B0: Path of B's model before.
-        B1: Path of B's model after.
+        A0: The path of A's model before the run, as `modelToHost` writes it.
+        A1: The path of A's model after the run.
+        B0: The path of B's model before the run.
+        B1: The path of B's model after the run.
 
     Raises:
-        popart_exception: A file is no model, the models do not have the same weights, with the
-            same shapes and types, or there are no weights of floating point.
+        popart_exception: A file is no model, the models differ in the names, shapes or types of
+            their weights, or they have no weights of floating point.
 
     Example:
 
@@ -92,18 +84,18 @@ class NumericsReport:
         self._weights = [_compared(name, a0[name], a1[name], b0[name], b1[name]) for name in a0]
 
     def getRelativeErrors(self) -> dict[str, float]:
-        """The relative error of each weight, by name; see the class for the formula."""
+        """Returns the relative error of each weight by name, with the formula of the class."""
         return {weight.name: weight.relative_error for weight in self._weights}
 
     def report(self) -> str:
-        """A table of all weights, with the relative error of each."""
+        """Returns a table, as text, of all weights and their relative errors."""
         return _table(
             ["weight", "relative error"],
             [[each.name, f"{each.relative_error:.6g}"] for each in self._weights],
         )
 
     def fullReport(self) -> str:
-        """A table of all weights, with all sums that a relative error is made of."""
+        """Returns a table, as text, of all weights with the sums behind their relative errors."""
         return _table(
             ["weight", "elements", "|dA|^2", "|dB|^2", "|dA - dB|^2", "relative error"],
             [
@@ -119,7 +111,7 @@ class NumericsReport:
 
 
 def _weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """What runs change of a model: its initialisers of floating point."""
+    """Reads the floating point initialisers of a model, which are what training changes."""
     initialisers = load(path).model.graph.initialisers
     return {
         name: array
@@ -163,7 +155,7 @@ def _squares(array: np.ndarray) -> float:
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> str:
-    """Text of columns; the first is aligned to the left, the others to the right."""
+    """Formats a table whose first column is aligned to the left, and the others to the right."""
     lines = [titles, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
     return "\n".join(

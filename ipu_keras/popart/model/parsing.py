@@ -1,4 +1,4 @@
-"""From ONNX's protobuf messages to `Model`."""
+"""Turns ONNX's protobuf messages, which have been checked, into frozen values."""
 
 import dataclasses
 from typing import Any
@@ -13,27 +13,14 @@ from ipu_keras.popart.model.tensors import array_of, declared_sizes, dense_array
 
 
 def parsed(proto: onnx.ModelProto) -> Model:
-    """The model that a message describes; it has been checked.
-
-    Args:
-        proto: The message, with the data of all tensors in it.
-
-    Raises:
-        popart_exception: A tensor contradicts itself, or a text is none.
-    """
+    """Returns the model of a message that was checked and has the data of all tensors in it."""
     opsets = {each.domain or AI_ONNX: each.version for each in proto.opset_import}
     return Model(parsed_graph(proto.graph), opsets)
 
 
 def parsed_graph(proto: onnx.GraphProto) -> Graph:
-    """The graph that a message describes.
-
-    Args:
-        proto: The message.
-
-    Raises:
-        popart_exception: As of `parsed`.
-    """
+    """Returns the graph of such a message."""
+    # Old models have initialisers among the inputs as well; those are no inputs here.
     initialisers = {
         each.name: array_of(each, f"The initialiser {each.name!r}") for each in proto.initializer
     }

@@ -1,4 +1,4 @@
-"""Writes ONNX models, with their weights in files of their own where that is wanted."""
+"""Writes ONNX models, with their weights inside or in files of their own."""
 
 import contextlib
 import hashlib
@@ -25,10 +25,10 @@ from ipu_keras.popart.model.loading import MOST_BYTES
 from ipu_keras.popart.model.tensors import is_external, raw_data_of
 from ipu_keras.store.atomic_files import write_atomically
 
-# What is smaller stays in the model, as reading it from another file takes longer.
+# Smaller data stays in the model, as reading it from another file takes longer.
 _LEAST_BYTES = 1024
 
-# Where tensors have data.
+# All fields of a tensor's message that have data, or say where it is.
 DATA_FIELDS = (
     *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
     *("string_data", "external_data", "data_location"),
@@ -36,14 +36,7 @@ DATA_FIELDS = (
 
 
 def serialised(proto: ModelProto) -> bytes:
-    """A model as bytes.
-
-    Args:
-        proto: It.
-
-    Raises:
-        popart_exception: It is larger than 2 GB, as no message of protobuf is.
-    """
+    """Serialises a model, which must not be larger than 2 GB, protobuf's limit of a message."""
     try:
         content = proto.SerializeToString()
     except EncodeError as error:
@@ -54,18 +47,11 @@ def serialised(proto: ModelProto) -> bytes:
 
 
 def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = False) -> None:
-    """Writes a model; who reads the file finds the one that was there before, or all of this one.
+    """Writes a model atomically: a reader of `path` finds the previous model or all of this one.
 
-    Args:
-        proto: It.
-        path: Of the file; one that is there is replaced.
-        external_data: Whether the data of large initialisers goes into a file beside it, as it
-            has to if the model is larger than 2 GB. That file's name has a digest of what is in
-            it, and those of models that were at `path` before are removed. Defaults to `False`.
-
-    Raises:
-        popart_exception: It cannot be written there, is larger than 2 GB, or takes data from the
-            file that it would replace.
+    With `external_data`, the data of large initialisers goes into a file beside the model, as it
+    must for more than 2 GB. The name of that file has a digest of its contents, and such files of
+    models that were at `path` before are removed.
     """
     path = Path(os.fsdecode(path))
     if os.path.isdir(path):
@@ -74,8 +60,8 @@ def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = Fa
     large = [each for each in proto.graph.initializer if _num_bytes(each) >= _LEAST_BYTES]
     kept = None
     if external_data and large:
-        # Never a model without its data, nor one with that of another: the data has a name of
-        # its own, and is there before what refers to it.
+        # Whoever reads the model meanwhile must never find it without its data, or with that of
+        # another model: the data has a name of its own, and is written before the model.
         kept = path.with_name(f"{path.name}.{_digest(large)}.data")
         _write(kept, map(raw_data_of, large))
         proto = _without_data(proto, {each.name for each in large}, kept.name)
@@ -86,16 +72,10 @@ def save(proto: ModelProto, path: str | os.PathLike, *, external_data: bool = Fa
 
 
 def move_data_outside(proto: ModelProto, names: Sequence[str], filename: str | os.PathLike) -> None:
-    """Writes the data of initialisers into a file, and has a model refer to it.
+    """Writes the data of initialisers into a file, and changes the model to refer to it.
 
-    Args:
-        proto: The model, which is changed.
-        names: Of initialisers.
-        filename: Of the file. The model finds it from the folder in which the model is saved, or
-            from the current one as long as it is only in memory.
-
-    Raises:
-        popart_exception: There is no such initialiser, or nothing can be written there.
+    A relative `filename` counts from the folder in which the model is saved, and from the current
+    folder as long as the model is only in memory.
     """
     path = Path(os.fsdecode(filename))
     tensors = {each.name: each for each in proto.graph.initializer}
@@ -107,15 +87,9 @@ def move_data_outside(proto: ModelProto, names: Sequence[str], filename: str | o
 
 
 def put_in_place(proto: ModelProto, places: Mapping[str, Place]) -> None:
-    """Writes the data of initialisers to where it lies in files, which stay as they are around it.
+    """Writes the data of initialisers to their places in files, and makes the model refer to these.
 
-    Args:
-        proto: The model, which takes the data from these files then.
-        places: By name of initialiser. What there is in a file is replaced; one that there is not
-            is made.
-
-    Raises:
-        popart_exception: Places overlap, or nothing can be written there.
+    Other bytes of the files stay as they are; missing files are made.
     """
     tensors = [each for each in proto.graph.initializer if each.name in places]
     files: dict[Path, dict[int, bytes]] = {}
@@ -165,7 +139,7 @@ def _check_movable(tensors: dict[str, TensorProto], names: Sequence[str], path: 
 
 
 def _holders(tensors: Iterable[TensorProto]) -> Iterator[tuple[str, str]]:
-    """Tensors that have their data in files, with these."""
+    """Yields the names of tensors whose data is in files, with these files."""
     for tensor in tensors:
         for entry in tensor.external_data if is_external(tensor) else ():
             if entry.key == "location":
@@ -173,7 +147,7 @@ def _holders(tensors: Iterable[TensorProto]) -> Iterator[tuple[str, str]]:
 
 
 def _num_bytes(tensor: TensorProto) -> int:
-    """Of the data that can be outside of the model."""
+    """Returns the bytes of data that may be moved outside; ONNX allows that for numbers only."""
     if is_external(tensor) or tensor.data_type == TensorProto.STRING:
         return 0
     return math.prod(tensor.dims) * dtype_of(tensor.data_type).itemsize
@@ -187,25 +161,26 @@ def _digest(tensors: Iterable[TensorProto]) -> str:
 
 
 def _without_data(proto: ModelProto, names: Set[str], location: str) -> ModelProto:
-    """A copy of a model that takes the data of some initialisers from a file."""
+    """Copies a model whose data of some initialisers is in a file, without copying that data."""
     copy = _copied(proto, "graph")
     copy.graph.MergeFrom(_copied(proto.graph, "initializer"))
     for each in proto.graph.initializer:
         added = copy.graph.initializer.add()
-        # Never all of the data at once, which may be more than a message can have.
+        # Initialiser by initialiser: all data together may exceed what one message can have.
         added.MergeFrom(_copied(each, *DATA_FIELDS) if each.name in names else each)
     _refer([each for each in copy.graph.initializer if each.name in names], location)
     return copy
 
 
 def _as_seen_from(folder: Path, proto: ModelProto) -> ModelProto:
-    """A copy of a model that finds data from its folder, and not from the current one."""
+    """Copies a model, with locations of data relative to `folder` rather than the current one."""
     copy = _without_data(proto, frozenset(), "")
     for tensor in copy.graph.initializer:
         for entry in tensor.external_data if is_external(tensor) else ():
             file = os.path.realpath(entry.value)
             within = os.path.relpath(file, os.path.realpath(folder))
-            # By its full name, this process finds it nevertheless.
+            # Files outside of the folder get their full path: readers refuse them, but for the
+            # process that wrote them.
             is_outside = within.split(os.sep)[0] == os.pardir
             if entry.key == "location" and os.path.isfile(file):
                 entry.value = file if is_outside else within
@@ -213,7 +188,7 @@ def _as_seen_from(folder: Path, proto: ModelProto) -> ModelProto:
 
 
 def _copied(message: Any, *without: str) -> Any:
-    """A copy of a message without some of its fields."""
+    """Copies a message without some of its fields, which may be too large to copy."""
     copy = type(message)()
     for field, value in message.ListFields():
         if field.name in without:
@@ -228,7 +203,7 @@ def _copied(message: Any, *without: str) -> Any:
 
 
 def _refer(tensors: Iterable[TensorProto], location: str, offset: int = 0) -> None:
-    """Has tensors take their data, one after the other, from a file."""
+    """Makes tensors refer to a file, in which their data lies one after the other."""
     for tensor in tensors:
         length = math.prod(tensor.dims) * dtype_of(tensor.data_type).itemsize
         for field in DATA_FIELDS:
@@ -248,9 +223,9 @@ def _write(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def _remove_data_files(path: Path, kept: Path | None) -> None:
-    """Removes data of models that were at a path before."""
+    """Removes the data files of models that were at a path before."""
     pattern = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.data")
-    # What cannot be removed takes space, and nothing more.
+    # A file that cannot be removed does no harm but to take space.
     with contextlib.suppress(OSError):
         for each in list(path.parent.iterdir()):
             if pattern.fullmatch(each.name) and each != kept:

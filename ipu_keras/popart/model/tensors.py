@@ -1,4 +1,4 @@
-"""From ONNX's messages of tensors to arrays, and back."""
+"""Turns ONNX's messages of tensors into arrays, and arrays into messages."""
 
 import math
 from collections.abc import Sequence
@@ -15,11 +15,12 @@ from ipu_keras.popart.model.external_data import ExternalData
 MOST_ALONG_AXIS = 2**31 - 1
 MOST_ELEMENTS = 2**40
 MOST_AXES = 64
-# Of a tensor that a file describes by a few of its elements.
+# The limit of elements of a tensor that a few bytes of a file describe.
 MOST_DENSE = 2**26
 
 _FIELDS = ("float_data", "int32_data", "int64_data", "uint64_data", "double_data", "string_data")
-# Where the data of a type is, if it is not in `raw_data`.
+# Where the data of a type is, if it is not in `raw_data`. Types that are missing here are in
+# `int32_data`.
 _FIELD_OF = {
     TensorProto.FLOAT: "float_data",
     TensorProto.COMPLEX64: "float_data",
@@ -31,20 +32,12 @@ _FIELD_OF = {
     TensorProto.STRING: "string_data",
 }
 
-# The number of the field `float_data`, and that its length follows.
+# Protobuf's tag of the field `float_data` (4), with the kind of field whose length follows (2).
 _FLOAT_DATA = bytes([4 << 3 | 2])
 
 
 def check_dimensions(sizes: Sequence[int | None], what: str) -> None:
-    """Refuses shapes that no tensor of an IPU has.
-
-    Args:
-        sizes: Of axes; `None` for one that is not known.
-        what: Whose shape it is.
-
-    Raises:
-        popart_exception: A size is negative, or the shape too large.
-    """
+    """Raises a `popart_exception` if sizes, `None` for unknown ones, are negative or too large."""
     known = [size for size in sizes if size is not None]
     if any(size < 0 for size in known):
         raise popart_exception(
@@ -62,11 +55,8 @@ def check_dimensions(sizes: Sequence[int | None], what: str) -> None:
 
 
 def declared_sizes(shape: onnx.TensorShapeProto) -> list[int | None]:
-    """The sizes that a shape declares; `None` for those that it leaves open.
-
-    Args:
-        shape: It. Some exporters write -1 for a size that is open, which others give a name.
-    """
+    """Returns the sizes that a shape declares, and `None` for those that it leaves open."""
+    # ONNX gives open sizes a name or nothing, but some exporters write -1.
     return [
         each.dim_value if each.HasField("dim_value") and each.dim_value != -1 else None
         for each in shape.dim
@@ -74,16 +64,7 @@ def declared_sizes(shape: onnx.TensorShapeProto) -> list[int | None]:
 
 
 def array_of(tensor: TensorProto, what: str, external: ExternalData | None = None) -> np.ndarray:
-    """The data of a message as an array, which may be one that cannot be written to.
-
-    Args:
-        tensor: The message.
-        what: What errors call it.
-        external: Where data is that is not in the message.
-
-    Raises:
-        popart_exception: The message contradicts itself, or its data cannot be had.
-    """
+    """Returns the data of a message as an array, which may be read-only; errors call it `what`."""
     try:
         dtype = dtype_of(tensor.data_type)
     except popart_exception as error:
@@ -111,26 +92,19 @@ def array_of(tensor: TensorProto, what: str, external: ExternalData | None = Non
 
 
 def dense_array_of(tensor: onnx.SparseTensorProto, what: str) -> np.ndarray:
-    """All elements of a tensor of which a message has those that are not 0.
-
-    Args:
-        tensor: The message.
-        what: What errors call it.
-
-    Raises:
-        popart_exception: The message contradicts itself, or the tensor is large.
-    """
+    """Returns all elements of a sparse tensor; errors call it `what`."""
     values = array_of(tensor.values, f"{what}, of its values,")
     indices = array_of(tensor.indices, f"{what}, of its indices,")
     shape = tuple(tensor.dims)
     check_dimensions(shape, what)
     size = math.prod(shape)
     if size > MOST_DENSE:
-        # A few bytes would be enough to take all memory that there is.
+        # A few bytes of a file would be enough to allocate all memory.
         raise popart_exception(
             f"{what} is a sparse tensor of more than {MOST_DENSE} elements, as IPUs have dense "
             f"ones only. Received: dimensions={_shown(shape)}"
         )
+    # ONNX takes indices into the flat tensor, or an index for each axis.
     is_flat = indices.ndim == 1
     bounds = np.array([size] if is_flat else shape)
     if (
@@ -154,22 +128,16 @@ def dense_array_of(tensor: onnx.SparseTensorProto, what: str) -> np.ndarray:
 
 
 def tensor_of(array: np.ndarray, name: str, *, in_field: bool = False) -> TensorProto:
-    """The message of an array.
+    """Returns the message of an array.
 
-    Args:
-        array: It.
-        name: Of the tensor.
-        in_field: Whether floats are in `float_data`, where PopART's builder has them; else they
-            are in `raw_data`, as all other numbers.
-
-    Raises:
-        popart_exception: ONNX has no such data type.
+    With `in_field`, floats go to `float_data`, where PopART's builder puts them and scripts look;
+    all other numbers are in `raw_data`.
     """
     tensor = TensorProto(name=name, data_type=number_of(array.dtype), dims=array.shape)
     if array.dtype.kind == "O":
         tensor.string_data.extend(str(text).encode() for text in array.ravel())
     elif in_field and array.dtype == np.float32 and array.size:
-        # As protobuf writes the field: from Python's numbers it would take seconds.
+        # Written as protobuf encodes the field: extending it from Python's numbers takes seconds.
         content = array.astype("<f4").tobytes()
         tensor.MergeFromString(_FLOAT_DATA + _varint(len(content)) + content)
     else:
@@ -178,43 +146,19 @@ def tensor_of(array: np.ndarray, name: str, *, in_field: bool = False) -> Tensor
 
 
 def raw_data_of(tensor: TensorProto) -> bytes:
-    """The data of a message as `raw_data` has it, wherever it is in the message.
-
-    Args:
-        tensor: The message, of numbers.
-
-    Raises:
-        popart_exception: The message contradicts itself.
-    """
+    """Returns the data of an initialiser in the encoding of `raw_data`, whichever field has it."""
     return array_of(tensor, f"The initialiser {tensor.name!r}").tobytes()
 
 
 def put_inside(tensor: TensorProto, what: str, external: ExternalData) -> None:
-    """Takes the data of a message from its file into the message.
-
-    Args:
-        tensor: The message.
-        what: What errors call it.
-        external: Where the file is.
-
-    Raises:
-        popart_exception: The data cannot be had.
-    """
+    """Copies the data of a tensor from its file into the message; errors call it `what`."""
     tensor.raw_data = array_of(tensor, what, external).tobytes()
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
 
 
 def text_of(content: bytes, what: str) -> str:
-    """The text that bytes of a message are.
-
-    Args:
-        content: The bytes.
-        what: What errors call it.
-
-    Raises:
-        popart_exception: They are none.
-    """
+    """Decodes a string of a message, or raises a `popart_exception` if it is not valid UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -224,11 +168,6 @@ def text_of(content: bytes, what: str) -> str:
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether the data of a tensor is in another file.
-
-    Args:
-        tensor: It.
-    """
     return tensor.data_location == TensorProto.EXTERNAL
 
 
@@ -254,7 +193,7 @@ def _of_bytes(content: bytes, what: str, dtype: np.dtype, shape: tuple[int, ...]
             f"{name_of(dtype)}, which need {expected}"
         )
     if dtype.kind == "b":
-        # Any byte but zero is true; NumPy takes others than 1 for something of their own.
+        # Any byte but zero is true. NumPy would keep other bytes than 1, and then compute wrongly.
         return (np.frombuffer(content, np.uint8) != 0).reshape(shape)
     return np.frombuffer(content, dtype).reshape(shape)
 
@@ -278,7 +217,7 @@ def _of_field(
         return given.view(dtype).reshape(shape)
     if dtype.kind == "b":
         return (given != 0).reshape(shape)
-    # Floats of 16 bits are the bits of an integer.
+    # ONNX stores floating point numbers of 16 bits as the bits of an integer.
     stored = np.dtype(np.uint16) if field == "int32_data" and dtype.kind not in "iu" else dtype
     if stored.itemsize < given.dtype.itemsize:
         outside = values_outside(given, stored)
@@ -291,7 +230,7 @@ def _of_field(
 
 
 def _floats(tensor: TensorProto) -> np.ndarray:
-    """What is in `float_data`, without a number of Python's for each."""
+    """Reads `float_data` from its encoding, without making a Python number of each element."""
     bare = TensorProto()
     bare.float_data.MergeFrom(tensor.float_data)
     content = bare.SerializeToString()
@@ -299,7 +238,7 @@ def _floats(tensor: TensorProto) -> np.ndarray:
 
 
 def _varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Encodes a number as protobuf does."""
     content = bytearray()
     while number > 127:
         content.append(number & 127 | 128)
@@ -308,6 +247,6 @@ def _varint(number: int) -> bytes:
 
 
 def _shown(sizes: Sequence[int | None]) -> str:
-    """As many as one reads."""
+    """Formats the first sizes of a shape, which may have any number of axes in a hostile file."""
     first = ", ".join("?" if size is None else str(size) for size in sizes[:8])
     return f"[{first}{', ...' if len(sizes) > 8 else ''}]"

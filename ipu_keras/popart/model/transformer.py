@@ -19,7 +19,7 @@ from ipu_keras.popart.model.messages import all_graphs, all_tensors, names_taken
 from ipu_keras.popart.model.saving import DATA_FIELDS, move_data_outside, serialised
 from ipu_keras.popart.model.tensors import array_of, tensor_of
 
-# Attributes whose integer is a data type, by kind of node.
+# By kind of node: the attribute that is the number of a data type.
 _TYPE_ATTRIBUTES = {
     "Bernoulli": "dtype",
     "BlackmanWindow": "output_datatype",
@@ -34,25 +34,25 @@ _TYPE_ATTRIBUTES = {
     "RandomUniform": "dtype",
     "RandomUniformLike": "dtype",
 }
-# Values of a Constant that are no tensors, and what they are.
+# Attributes of Constant that are not tensors, and the types of what they make.
 _PLAIN_VALUES = {
     "value_float": TensorProto.FLOAT,
     "value_floats": TensorProto.FLOAT,
     "value_int": TensorProto.INT64,
     "value_ints": TensorProto.INT64,
 }
-# Of BatchNormalization, behind its first.
+# The outputs of BatchNormalization after the first, by which a node says that it trains.
 _TRAINING_OUTPUTS = ("mean", "var", "saved_mean", "saved_var")
 
 
 class GraphTransformer:
-    """Changes an ONNX model, such as the types of its tensors; the file stays as it is.
+    """Changes an ONNX model in memory, such as the types of its tensors; the file stays as it is.
 
     Args:
-        modelProtoOrFilename: The path of a model, or a serialised one.
+        modelProtoOrFilename: The path of a model, or a serialised model as bytes.
 
     Raises:
-        popart_exception: It is no model; the text says why.
+        popart_exception: The argument is no model; the message says why.
 
     Example:
 
@@ -67,15 +67,16 @@ class GraphTransformer:
         self._proto: ModelProto = load(modelProtoOrFilename).proto
 
     def getModelProto(self) -> bytes:
-        """The model as it is now, serialised.
+        """Returns the model as it is now, as bytes.
 
         Raises:
-            popart_exception: It is larger than 2 GB; `saveInitializersExternally` makes it smaller.
+            popart_exception: The model is larger than 2 GB; `saveInitializersExternally` makes it
+                smaller.
         """
         return serialised(self._proto)
 
     def removeUnusedInputs(self) -> None:
-        """Removes inputs and initialisers of the main graph that nothing takes."""
+        """Removes the inputs and initialisers of the main graph that no node and no output uses."""
         graph = self._proto.graph
         used = {name for node in graph.node for name in names_taken(node)}
         used.update(each.name for each in graph.output)
@@ -83,7 +84,7 @@ class GraphTransformer:
             _remove(tensors, {each.name for each in tensors} - used)
 
     def prepareNodesForTraining(self) -> None:
-        """Gives each BatchNormalization of one output the four others that training needs."""
+        """Gives each BatchNormalization with one output the four others that training needs."""
         graphs = list(all_graphs(self._proto.graph))
         names = {name for graph in graphs for name in _names_in(graph)}
         for graph in graphs:
@@ -95,59 +96,59 @@ class GraphTransformer:
                     node.output.extend(made)
 
     def convertFloatsToHalfs(self) -> None:
-        """Makes tensors of FLOAT such of FLOAT16, also constants and results of casts."""
+        """Converts tensors of FLOAT to FLOAT16, also constants and results of casts."""
         self._convert(TensorProto.FLOAT, TensorProto.FLOAT16)
 
     def convertDoublesToFloats(self) -> None:
-        """Makes tensors of DOUBLE such of FLOAT, also constants and results of casts."""
+        """Converts tensors of DOUBLE to FLOAT, also constants and results of casts."""
         self._convert(TensorProto.DOUBLE, TensorProto.FLOAT)
 
     def convertDoublesToHalfs(self) -> None:
-        """Makes tensors of DOUBLE such of FLOAT16, also constants and results of casts."""
+        """Converts tensors of DOUBLE to FLOAT16, also constants and results of casts."""
         self._convert(TensorProto.DOUBLE, TensorProto.FLOAT16)
 
     def convertBFloats16ToFloat32(self) -> None:
-        """Makes tensors of BFLOAT16 such of FLOAT, also constants and results of casts."""
+        """Converts tensors of BFLOAT16 to FLOAT, also constants and results of casts."""
         self._convert(TensorProto.BFLOAT16, TensorProto.FLOAT)
 
     def convertUINT8ToINT32(self) -> None:
-        """Makes tensors of UINT8 such of INT32, also constants and results of casts."""
+        """Converts tensors of UINT8 to INT32, also constants and results of casts."""
         self._convert(TensorProto.UINT8, TensorProto.INT32)
 
     def convertUINT16ToINT32(self) -> None:
-        """Makes tensors of UINT16 such of INT32, also constants and results of casts."""
+        """Converts tensors of UINT16 to INT32, also constants and results of casts."""
         self._convert(TensorProto.UINT16, TensorProto.INT32)
 
     def convertINT8ToINT32(self) -> None:
-        """Makes tensors of INT8 such of INT32, also constants and results of casts."""
+        """Converts tensors of INT8 to INT32, also constants and results of casts."""
         self._convert(TensorProto.INT8, TensorProto.INT32)
 
     def convertINT16ToINT32(self) -> None:
-        """Makes tensors of INT16 such of INT32, also constants and results of casts."""
+        """Converts tensors of INT16 to INT32, also constants and results of casts."""
         self._convert(TensorProto.INT16, TensorProto.INT32)
 
     def convertINT64ToINT32(self, clip: bool = False) -> None:
-        """Makes tensors of INT64 such of INT32, also constants and results of casts.
+        """Converts tensors of INT64 to INT32, also constants and results of casts.
 
         Args:
-            clip: Whether values that INT32 does not have become the nearest that it has, as is
-                right for the ends of slices. Defaults to `False`: they are refused.
+            clip: Whether values out of the range of INT32 become the nearest in it, as is right
+                for the ends of slices. Defaults to `False`, which refuses such values.
 
         Raises:
-            popart_exception: There is such a value, and `clip` is `False`.
+            popart_exception: A value is out of range, and `clip` is `False`.
         """
         if not isinstance(clip, bool):
             raise popart_exception(f"`clip` must be True or False. Received: clip={clip!r}")
         self._convert(TensorProto.INT64, TensorProto.INT32, clip)
 
     def convertInitializersToConstants(self, ids: Sequence[str]) -> None:
-        """Makes initialisers constants, which no training changes.
+        """Turns initialisers into constants, which training does not change.
 
         Args:
-            ids: Names of initialisers.
+            ids: The names of the initialisers to convert.
 
         Raises:
-            popart_exception: One of them is none.
+            popart_exception: A name is not that of an initialiser.
         """
         graph = self._proto.graph
         tensors = {each.name: each for each in graph.initializer}
@@ -155,12 +156,13 @@ class GraphTransformer:
         constants = [_constant(tensors[name]) for name in names]
         _remove(graph.initializer, names)
         _remove(graph.input, names)
+        # ONNX wants a node after those whose results it takes, so constants come first.
         nodes = [*constants, *graph.node]
         del graph.node[:]
         graph.node.extend(nodes)
 
     def convertAllFixedPointInitializersToConstants(self) -> None:
-        """Makes all initialisers of integers, and of truth values, constants."""
+        """Turns all initialisers of integers and booleans into constants."""
         self.convertInitializersToConstants(
             [
                 each.name
@@ -170,21 +172,21 @@ class GraphTransformer:
         )
 
     def saveInitializersExternally(self, ids: Sequence[str], filename: str | os.PathLike) -> None:
-        """Writes the data of initialisers into a file; the model refers to it from then on.
+        """Writes the data of initialisers into a file, to which the model refers from then on.
 
         Args:
-            ids: Names of initialisers.
-            filename: Of the file, which is best within the folder in which the model is saved:
-                others than this process read no other files.
+            ids: The names of the initialisers to write.
+            filename: The file to write, which should be within the folder in which the model is
+                saved: processes other than this one read no files outside of it.
 
         Raises:
-            popart_exception: One of them is no initialiser, or nothing can be written there.
+            popart_exception: A name is not that of an initialiser, or the file cannot be written.
         """
         tensors = {each.name: each for each in self._proto.graph.initializer}
         move_data_outside(self._proto, _checked_names(ids, tensors), filename)
 
     def _convert(self, old: int, new: int, clip: bool = False) -> None:
-        """Makes tensors of one type such of another; changes nothing if one cannot be."""
+        """Converts tensors of one type to another; if one cannot be, no tensor is changed."""
         graph = self._proto.graph
         for node in (one for each in all_graphs(graph) for one in each.node):
             _make_tensor_of_value(node, old)
@@ -234,7 +236,7 @@ def _constant(tensor: TensorProto) -> NodeProto:
 
 
 def _unused(name: str, names: set[str]) -> str:
-    """A name for a tensor that none has yet."""
+    """Returns a name that no tensor has yet, with PopART's suffix such as `/1` if need be."""
     candidates = (f"{name}/{number}" if number else name for number in itertools.count())
     unused = next(each for each in candidates if each not in names)
     names.add(unused)
@@ -277,7 +279,10 @@ def _convert_type(kind: TypeProto, old: int, new: int) -> None:
 
 
 def _make_tensor_of_value(node: NodeProto, kind: int) -> None:
-    """Has a Constant whose value is a number or a list, of a type, have a tensor of it."""
+    """Rewrites a Constant whose value is a number or a list of a type to have a tensor instead.
+
+    Numbers in attributes have a fixed type, and only tensors can be converted.
+    """
     for each in node.attribute if node.op_type == "Constant" else ():
         if _PLAIN_VALUES.get(each.name) == kind:
             array = np.asarray(get_attribute_value(each), dtype_of(kind))
@@ -287,14 +292,14 @@ def _make_tensor_of_value(node: NodeProto, kind: int) -> None:
 
 
 def _convert_node(node: NodeProto, old: int, new: int) -> None:
-    """Has a node make tensors of another type, if it says or implies that it makes the old one."""
+    """Changes the type of the tensors that a node makes, if it names or implies the old type."""
     name = _TYPE_ATTRIBUTES.get(node.op_type)
     given = next((each for each in node.attribute if each.name == name), None)
     if given is not None and given.i == old:
         given.i = new
     if old != TensorProto.FLOAT:
         return
-    # These make FLOAT if they say nothing.
+    # These operations make FLOAT if no attribute says otherwise.
     names = {each.name for each in node.attribute}
     if node.op_type in ("RandomNormal", "RandomUniform") and "dtype" not in names:
         node.attribute.add(name="dtype", type=AttributeProto.INT, i=new)

@@ -1,4 +1,4 @@
-"""Activations of neurons."""
+"""Activation functions of ONNX, from Relu to Softmax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,8 @@ def prelu(x, slope):
 
 @operation("PRelu", since=6)
 def prelu_6(x, slope):
-    # One slope for all, or one for each channel, which is the second axis.
+    # Version 6 has one slope for all elements, or one for each channel along the second axis;
+    # slopes broadcast as in NumPy since version 7.
     if slope.shape.rank == 1 and x.shape.rank > 1:
         slope = tf.reshape(slope, [-1, *[1] * (x.shape.rank - 2)])
     return prelu(x, slope)
@@ -40,17 +41,19 @@ def thresholded_relu(x, *, alpha):
 
 @operation("Elu", since=6, elementwise=True)
 def elu(x, *, alpha):
+    # TensorFlow's function has no `alpha`.
     return tf.where(x > 0, x, alpha * tf.nn.elu(x))
 
 
 @operation("Selu", since=6, elementwise=True)
 def selu(x, *, alpha, gamma):
+    # `tf.nn.selu` has these two numbers built in.
     return gamma * elu(x, alpha=alpha)
 
 
 @operation("Shrink", since=9, elementwise=True)
 def shrink(x, *, lambd, bias):
-    # Integers too are compared with a fraction.
+    # ONNX takes integers here as well, and both attributes are fractions.
     exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
     moved = tf.where(exact > lambd, exact - bias, exact + bias)
     zero = tf.zeros([], exact.dtype)
@@ -118,6 +121,7 @@ def log_softmax(x, *, axis):
 
 @operation("Hardmax")
 def hardmax(x, *, axis):
+    # Of several maxima the first is marked, as `argmax` finds it.
     def first_largest(rows):
         return tf.one_hot(tf.argmax(rows, axis=-1), sizes_of(rows)[-1], dtype=rows.dtype)
 
@@ -141,13 +145,19 @@ def hardmax_13(x, *, axis):
 
 
 def _direct_softmax(x: Any, axis: int = -1) -> Any:
-    """Exponential functions of large numbers overflow, and then results are no numbers."""
+    """Computes softmax without subtracting the maximum first, for `enableNonStableSoftmax`.
+
+    Exponentials of large numbers overflow, and results are NaN then.
+    """
     powers = tf.exp(x)
     return powers / tf.reduce_sum(powers, axis=axis, keepdims=True)
 
 
 def _of_rows(compute: Callable[[Any], Any], x: Any, axis: int) -> Any:
-    """Computes of each row of a tensor; all axes from `axis` on are one row, until version 13."""
+    """Applies a function to rows, of which each has all axes from `axis` on.
+
+    Softmax and its relatives flatten the tensor so before version 13, and take one axis since.
+    """
     if axis in (-1, x.shape.rank - 1):
         return compute(x)
     return tf.reshape(compute(flattened(x, axis)), sizes_of(x))

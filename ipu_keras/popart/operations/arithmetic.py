@@ -1,4 +1,7 @@
-"""Arithmetic on each element of tensors, whose shapes broadcast."""
+"""Elementwise arithmetic of ONNX.
+
+Shapes broadcast as in NumPy from version 7 on; before, `aligned` applies the attributes for it.
+"""
 
 from functools import reduce
 from typing import Any
@@ -42,7 +45,7 @@ def mul_6(a, b, *, axis=None, broadcast):
 
 @operation("Div", since=7, elementwise=True)
 def div(a, b):
-    # Of integers, without what remains, towards zero.
+    # ONNX divides integers as C does, towards zero.
     return tf.truncatediv(a, b) if a.dtype.is_integer else a / b
 
 
@@ -61,7 +64,7 @@ def pow_12(x, y):
     if x.dtype == y.dtype:
         return tf.pow(x, y)
     if x.dtype.is_integer and y.dtype.is_floating:
-        # What is before the point of the power.
+        # The result has the type of the base, so an integer gets the power without its fraction.
         return tf.cast(tf.pow(tf.cast(x, tf.float64), tf.cast(y, tf.float64)), x.dtype)
     return tf.pow(x, tf.cast(y, x.dtype))
 
@@ -73,7 +76,7 @@ def pow_1(x, y, *, axis=None, broadcast):
 
 @operation("Mod", since=10, elementwise=True)
 def mod(a, b, *, fmod):
-    # ONNX takes floating point numbers with fmod=1 only, and IPU software with 0 as well.
+    # ONNX's text wants fmod=1 for floating point numbers; PopART takes 0 for these as well.
     return _remainder(a, b) if fmod else tf.math.floormod(a, b)
 
 
@@ -83,7 +86,7 @@ def mod_28(a, b, *, fmod):
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """What remains of a division towards zero, with the gradients that TensorFlow has not."""
+    """Computes the remainder of a division towards zero, with gradients, which TensorFlow lacks."""
     shape = tf.broadcast_dynamic_shape(tf.shape(a), tf.shape(b))
 
     @tf.custom_gradient
@@ -97,7 +100,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _with_remainders(dtype: tf.DType) -> tf.DType:
-    """The type in which remainders are computed, for TensorFlow has few kernels that do."""
+    """Returns a type in which TensorFlow has a kernel for remainders, which few types have."""
     if dtype.is_floating:
         return dtype if dtype.size > 2 else tf.float32
     return dtype if dtype is tf.uint64 else tf.int64
@@ -110,14 +113,14 @@ def bit_shift(x, y, *, direction):
             f"The attribute `direction` must be 'LEFT' or 'RIGHT'. Received: {direction!r}"
         )
     shift = tf.bitwise.left_shift if direction == "LEFT" else tf.bitwise.right_shift
-    # TensorFlow would shift by one less than all bits.
+    # TensorFlow limits the shift to one bit less than the type has, and so would keep a bit.
     return tf.where(y < x.dtype.size * 8, shift(x, y), tf.zeros([], x.dtype))
 
 
 @operation("BitShift", since=28, elementwise=True)
 def bit_shift_28(x, y, *, direction):
     if x.dtype.is_unsigned or direction != "RIGHT":
-        # A negative number of places is larger than any, if it is read without a sign.
+        # Read without a sign, a negative number of places is larger than any.
         places = tf.where(y < 0, tf.cast(x.dtype.size * 8, y.dtype), y)
         return bit_shift(x, places, direction=direction)
     last = tf.cast(x.dtype.size * 8 - 1, y.dtype)
@@ -166,6 +169,7 @@ def min_(*data):
 
 @operation("Abs", since=6, elementwise=True)
 def abs_(x):
+    # TensorFlow has no kernels of unsigned types for `Abs` and `Sign`.
     return x if x.dtype.is_unsigned else tf.abs(x)
 
 
@@ -196,7 +200,7 @@ def floor(x):
 
 @operation("Round", since=11, elementwise=True)
 def round_(x):
-    # To the nearest even number from the middle, as ONNX wants it.
+    # Both ONNX and TensorFlow round halves to the nearest even number.
     return tf.round(x)
 
 
@@ -208,5 +212,6 @@ def clip(x, lowest=None, highest=None):
 
 @operation("Clip", since=6, elementwise=True)
 def clip_6(x, *, min_, max_):
-    # Their defaults are those of 32 bits, whatever the type.
+    # The defaults in ONNX's schema are the limits of float32 whatever the type is, and would be
+    # infinite in float16.
     return tf.clip_by_value(x, max(min_, float(x.dtype.min)), min(max_, float(x.dtype.max)))

@@ -1,4 +1,4 @@
-"""Blocks of pixels as channels, and back; images have channels last here."""
+"""Moves blocks of pixels into channels and back; images have channels last here."""
 
 import tensorflow as tf
 
@@ -15,6 +15,8 @@ def depth_to_space(x, *, blocksize, mode):
             f"The square of `blocksize` must divide the channels. Received: blocksize={size}, "
             f"{x.shape[-1]} channels"
         )
+    # PyTorch's PixelShuffle is exported as "CRD", in which the block of a channel is contiguous.
+    # "DCR" is the order of TensorFlow's own operation, and the only one before version 11.
     if mode == "CRD":
         _, height, width, depth = x.shape
         blocks = tf.reshape(x, [-1, height, width, depth // (size * size), size, size])
@@ -22,6 +24,8 @@ def depth_to_space(x, *, blocksize, mode):
         return tf.reshape(rows, [-1, height * size, width * size, depth // (size * size)])
     if mode != "DCR":
         raise popart_exception(f"`mode` must be 'DCR' or 'CRD'. Received: {mode!r}")
+    # TensorFlow refuses blocks of one pixel.
+    # TensorFlow refuses blocks of one pixel.
     return x if size == 1 else tf.nn.depth_to_space(x, size)
 
 
@@ -48,7 +52,7 @@ def space_to_depth_28(x, *, blocksize, mode):
         return blocks
     if mode != "CRD":
         raise popart_exception(f"`mode` must be 'DCR' or 'CRD'. Received: {mode!r}")
-    # The channels are (rows, columns, channels), and become (channels, rows, columns).
+    # TensorFlow's channels are (rows, columns, channels); "CRD" has (channels, rows, columns).
     _, height, width, depth = blocks.shape
     apart = tf.reshape(blocks, [-1, height, width, blocksize * blocksize, x.shape[-1]])
     return tf.reshape(tf.transpose(apart, [0, 1, 2, 4, 3]), [-1, height, width, depth])

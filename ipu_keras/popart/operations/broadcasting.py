@@ -1,4 +1,4 @@
-"""How operations on two tensors broadcast before version 7 of ONNX: only when told to."""
+"""Broadcasts two tensors as ONNX did before version 7: only if the node asks for it."""
 
 from typing import Any
 
@@ -9,16 +9,10 @@ from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 
 
 def aligned(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
-    """The second input, of a shape that broadcasts to that of the first.
+    """Reshapes `b` so that it broadcasts to the shape of `a` as NumPy does.
 
-    Args:
-        a: The first input.
-        b: The second input.
-        axis: Of `a`, where the first axis of `b` stands; `None` if their last ones stand together.
-        broadcast: Whether the shapes may differ.
-
-    Raises:
-        popart_exception: The shapes differ and may not, or `b` has axes behind the last of `a`.
+    `axis` is the axis of `a` that the first axis of `b` meets; `None` aligns the last axes. Without
+    `broadcast`, both must have one shape.
     """
     if not broadcast:
         if not a.shape.is_compatible_with(b.shape):

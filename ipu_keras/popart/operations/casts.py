@@ -1,4 +1,4 @@
-"""Casts between types of elements, and from and to text."""
+"""Casts between types of elements, and from and to strings."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.element_types import number_of_type, type_of
 from ipu_keras.popart.operations.operation import operation
 
-# So many digits tell each number of a type from its neighbours.
+# This many decimal digits distinguish each number of a type from its neighbours.
 _MOST_DIGITS = {tf.float16: 5, tf.float32: 9, tf.float64: 17}
 
 
-# A session has no integers of 64 bits: what it casts to these is limited by those that it has.
+# A session narrows integers to 32 bits, so a cast to 64 bits has to saturate at their limits.
 _LIMITS = {tf.int64: tf.int32, tf.uint64: tf.uint32}
 
 
@@ -34,7 +34,8 @@ def cast(x, *, to, context):
 
 @operation("Cast", since=19, elementwise=True)
 def cast_19(x, *, to, saturate, context):
-    # Only numbers of 8 bits have limits that it speaks of, and `type_of` knows none of them.
+    # `saturate` is about floating point numbers of 8 bits alone, which `type_of` refuses, and so is
+    # `round_mode` since version 24.
     return cast(x, to=to, context=context)
 
 
@@ -69,11 +70,12 @@ def bit_cast(x, *, to):
 
 
 def _whole(x: Any, dtype: tf.DType) -> Any:
-    """What is before the point; the limits of the type for what is beyond them, and 0 for NaN.
+    """Casts to integers towards zero, saturating at the limits of the type, with 0 for NaN.
 
-    So does XLA. TensorFlow's own kernels do as the processor happens to.
+    XLA does the same. TensorFlow's own kernels leave what is out of range to the processor.
     """
-    # As numbers of the type of `x`, which are the limits themselves where it has no others.
+    # The first numbers outside of the limits. Where the type of `x` cannot hold these, they round
+    # to the limits themselves, which the comparisons below take care of.
     with np.errstate(over="ignore"):
         below, above = np.array([dtype.min - 1, dtype.max + 1]).astype(x.dtype.as_numpy_dtype)
     inside = tf.cast(tf.where((x > below) & (x < above), x, tf.zeros([], x.dtype)), dtype)
@@ -89,7 +91,7 @@ def _number_in(text: Any, dtype: tf.DType) -> Any:
 
 
 def _text_of(x: Any) -> Any:
-    """A number as text, with as few digits as give it again."""
+    """Writes each number with as few digits as read back as the same number."""
     digits = _MOST_DIGITS.get(x.dtype)
     if digits is None:
         return tf.strings.as_string(x)

@@ -1,4 +1,4 @@
-"""Comparisons and logic, of each element."""
+"""Elementwise comparisons and logic."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Tensors that are made of no others."""
+"""Operations that make tensors from attributes, or from known shapes and bounds."""
 
 import math
 
@@ -62,6 +62,7 @@ def constant_12(
 
 @operation("ConstantOfShape", since=9, static=["shape"])
 def constant_of_shape(shape, *, value=None):
+    # A few bytes of a model could ask for any amount of memory here.
     value = np.zeros([], np.float32) if value is None else value
     check_bytes(math.prod(shape.tolist()) * value.itemsize)
     return np.full(shape, value.item(), value.dtype)
@@ -78,7 +79,7 @@ def eye_like(x, *, dtype=None, k):
 
 @operation("Range", since=27, static=["start", "limit", "delta"])
 def range_27(start, limit, delta, *, stash_type):
-    # Whatever it asks for, the numbers here are exact before they are rounded.
+    # `stash_type` is the precision of intermediate sums, which have 64 bits here whatever it says.
     return range_(start, limit, delta)
 
 

@@ -1,4 +1,4 @@
-"""Branches, loops and calls: operations with graphs among their attributes."""
+"""If, Loop, Scan and Call: the operations with graphs among their attributes."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from ipu_keras.popart.operations.subgraph import Subgraph
 from ipu_keras.popart.operations.values import Value
 from ipu_keras.program import OUTLINED_SCOPE
 
-# Loops that end by their condition have such a limit in models that exporters write.
+# Exporters write this trip count, or more, for loops that end by their condition alone.
 _MOST = 2**31 - 1
 
 _NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_]")
@@ -30,13 +30,15 @@ _NOT_IN_SCOPES = re.compile(r"[^A-Za-z0-9_]")
 
 @graphcore_operation("Call")
 def call(*inputs, callee):
-    # Calls of a graph share its code.
+    # Calls of one graph share its code on the tiles, as PopART's subgraphs do.
     with tf.name_scope(OUTLINED_SCOPE + (_NOT_IN_SCOPES.sub("", callee.graph.name) or "call")):
         return tuple(callee(*inputs))
 
 
 @operation("If")
 def if_(condition, *ignored, then_branch, else_branch, context):
+    # PopART takes inputs behind the condition and ignores them: branches use the tensors around
+    # them by name.
     branches = [then_branch, else_branch]
     counts = [len(branch.graph.outputs) for branch in branches]
     if counts[0] != counts[1]:
@@ -57,10 +59,10 @@ def if_(condition, *ignored, then_branch, else_branch, context):
 def _computable(
     branches: Sequence[Subgraph], title: str, error: popart_exception
 ) -> list[Callable[[], list[Any]]]:
-    """Branches of which one ends the program, as it does not fit what the other one does.
+    """Replaces the branch that cannot be computed for the shapes at hand by one that ends the run.
 
-    Models have branches for kinds of inputs, such as two sampling rates, and those that a program
-    is compiled for are of one kind.
+    Models have branches for different kinds of inputs, such as two sampling rates, and a program
+    is compiled for the shapes of one kind. If neither or both fit, `error` is raised.
     """
     outlines: list[list[Any]] = []
     misfits: list[tuple[Subgraph, str]] = []
@@ -107,7 +109,7 @@ def loop(max_trip_count=None, condition=None, *initial, body):
     if starts is False:
         count = 0
     elif outline.goes_on is False:
-        # What the body says ends it at once.
+        # The body's condition is always false, and the body runs before it is read.
         count = 1 if count is None else _least(count, 1)
     elif outline.goes_on and count is None:
         raise popart_exception("The loop never ends, as its body says so: limit its trip count.")
@@ -125,6 +127,7 @@ def loop(max_trip_count=None, condition=None, *initial, body):
 
 @operation("Scan", since=8)
 def scan_8(sequence_lens=None, *values, body, num_scan_inputs, directions=None):
+    # Version 8 alone has a batch as the first axis of all tensors, with a length of each sample.
     states, sequences = _split(values, num_scan_inputs)
     backward = _flags("directions", directions, len(sequences))
     count = _length([each.shape[1] for each in sequences], sequences[0], 1)
@@ -194,17 +197,12 @@ def _scanned(
     length: tf.Tensor | None = None,
     backward_out: Sequence[bool] = (),
 ) -> list[tf.Tensor]:
-    """The last states, and what was stacked.
+    """Scans sequences along their first axis; returns the last states, then what was stacked.
 
     Args:
-        body: Takes the states and an element of each sequence.
-        states: The first ones.
-        sequences: Along their first axis.
-        outline: Of the body.
-        backward: Which sequences begin with their last element.
-        count: The size of sequences.
-        length: How many elements of them to use; `None` for all.
-        backward_out: Which results begin with their last element.
+        backward: Which sequences are read from their last element on.
+        length: The number of elements to use of all `count`; `None` uses all of them.
+        backward_out: Which results are stacked from their last element on.
     """
     arrays = [elements_of(each) for each in sequences]
     end = count if length is None else length
@@ -214,6 +212,7 @@ def _scanned(
         read = [array.read(place) for array, place in zip(arrays, places, strict=True)]
         results = _tensors(body(*carried, *read))
         then, elements = results[: len(carried)], results[len(carried) :]
+        # A program is static, so short samples run all iterations and keep their states.
         if length is not None:
             is_used = time < length
             pairs = zip(then, carried, strict=True)
@@ -227,7 +226,7 @@ def _scanned(
 def _split(
     values: Sequence[Value], num_scan_inputs: int
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """The states of a scan, and what it goes through."""
+    """Splits the inputs of a scan into states and sequences."""
     if not 1 <= num_scan_inputs <= len(values):
         raise popart_exception(
             "`num_scan_inputs` has to be 1 or more, and no more than there are inputs. Received: "
@@ -238,7 +237,7 @@ def _split(
 
 
 def _length(sizes: Sequence[int | None], example: tf.Tensor, axis: int) -> int | tf.Tensor:
-    """What several sizes have in common."""
+    """Returns the size that sequences share: a number if it is known, else that of `example`."""
     known = {size for size in sizes if size is not None}
     if len(known) > 1:
         raise popart_exception(
@@ -270,7 +269,6 @@ def _axes(name: str, given: Sequence[int] | None, ranks: Sequence[int]) -> list[
 
 
 def _moved(tensor: tf.Tensor, axis: int, to: int) -> tf.Tensor:
-    """A tensor with an axis in another place."""
     if axis == to:
         return tensor
     order = [each for each in range(tensor.shape.rank) if each != axis]
@@ -279,12 +277,15 @@ def _moved(tensor: tf.Tensor, axis: int, to: int) -> tf.Tensor:
 
 
 def _tensors(results: Sequence[Any]) -> list[Any]:
-    """Values as tensors; sequences as lists of them."""
+    """Returns values as tensors, and sequences as lists of them."""
     return [_tensors(each) if isinstance(each, list) else as_tensor(each) for each in results]
 
 
 def _shaped_as(body: Subgraph, position: int) -> Any:
-    """Gives scalars the shape in which a body declares an input: some declare vectors of one."""
+    """Returns a function that shapes scalars as a body declares an input.
+
+    Exporters declare the iteration number and the condition as scalars, or as vectors of one.
+    """
     inputs = body.graph.inputs
     shape = inputs[position].shape if position < len(inputs) else None
     is_vector = shape is not None and len(shape) == 1
@@ -292,7 +293,7 @@ def _shaped_as(body: Subgraph, position: int) -> Any:
 
 
 def _starts(condition: Value | None) -> Any:
-    """Whether there is a first iteration; a tensor if that is not known."""
+    """Whether there is a first iteration; a tensor if that is known only when the program runs."""
     if condition is None:
         return True
     if condition.is_static:
@@ -301,7 +302,7 @@ def _starts(condition: Value | None) -> Any:
 
 
 def _count(max_trip_count: Value | None) -> int | tf.Tensor | None:
-    """How many iterations there are at most; `None` for no limit."""
+    """Returns the most iterations that a loop may have; `None` means no limit."""
     if max_trip_count is None:
         return None
     if max_trip_count.is_static:

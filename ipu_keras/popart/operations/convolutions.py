@@ -1,4 +1,4 @@
-"""Convolutions; images have channels last here, and kernels theirs as `(..., in, out)`."""
+"""Convolutions of any rank; images have channels last here, and kernels are `(..., in, out)`."""
 
 import functools
 import itertools
@@ -51,7 +51,7 @@ def conv_transpose(
             f"ConvTranspose takes as many channels as its weights, a multiple of `group`. "
             f"Received: {x.shape[-1]} channels, weights for {w.shape[-1]}, group={group}"
         )
-    # All that the windows reach.
+    # The size of the result before anything is cut off.
     full = [
         (size - 1) * stride + (k - 1) * dilation + 1 + more
         for size, stride, k, dilation, more in zip(
@@ -60,10 +60,12 @@ def conv_transpose(
     ]
     by_size = output_shape is not None and len(output_shape) > 0
     if by_size or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        # Some give the batch and channels too.
+        # Some models give `output_shape` with batch and channels, which ONNX excludes since
+        # version 11.
         by_itself = tuple(size * stride for size, stride in zip(sizes, strides, strict=True))
         wanted = checked(output_shape[-rank:], "output_shape", rank, 0) if by_size else by_itself
-        # The version that says where the larger half goes says it otherwise than those before.
+        # Version 11 changed which half is larger: with auto_pad="NOTSET", earlier versions cut
+        # more off the end; from 11 on only "SAME_UPPER" does.
         was_behind = auto_pad == "NOTSET" and context.opsets[AI_ONNX] < 11
         begins, ends = _cut(full, wanted, more_behind=auto_pad == "SAME_UPPER" or was_behind)
     else:
@@ -77,14 +79,7 @@ def conv_transpose(
 
 
 def convolved(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int = 1) -> tf.Tensor:
-    """A convolution.
-
-    Args:
-        x: Images, `(batch, ..., channels)`.
-        w: Kernel, `(..., in, out)`.
-        windows: What of the images it sees.
-        group: Into how many groups the channels fall.
-    """
+    """Convolves images `(batch, ..., channels)` with kernels `(..., in, out)` in `group` groups."""
     rank = len(windows.kernel)
     if rank == 1:
         flat = _with_height(windows)
@@ -95,15 +90,7 @@ def convolved(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int = 1) -> t
 
 
 def kernel_of(w: tf.Tensor, kernel_shape: Sequence[int] | None) -> list[int]:
-    """The sizes of a kernel.
-
-    Args:
-        w: Kernel, `(..., in, out)`.
-        kernel_shape: The attribute, which may say so too.
-
-    Raises:
-        popart_exception: The attribute says something else.
-    """
+    """Returns the spatial sizes of a kernel `(..., in, out)`, which `kernel_shape` may repeat."""
     kernel = w.shape.as_list()[:-2]
     if kernel_shape is not None and len(kernel_shape) and list(kernel_shape) != kernel:
         raise popart_exception(
@@ -114,16 +101,7 @@ def kernel_of(w: tf.Tensor, kernel_shape: Sequence[int] | None) -> list[int]:
 
 
 def check_channels(x: tf.Tensor, w: tf.Tensor, group: int) -> None:
-    """Checks that a kernel fits the images of a convolution.
-
-    Args:
-        x: Images, `(batch, ..., channels)`.
-        w: Kernel, `(..., in, out)`.
-        group: Into how many groups the channels fall.
-
-    Raises:
-        popart_exception: It does not.
-    """
+    """Raises a `popart_exception` unless a kernel fits the channels of images in `group` groups."""
     taken, made = w.shape[-2:]
     if group < 1 or x.shape[-1] != taken * group or made % group:
         raise popart_exception(
@@ -135,7 +113,8 @@ def check_channels(x: tf.Tensor, w: tf.Tensor, group: int) -> None:
 def _convolved_2d(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int) -> tf.Tensor:
     if group == 1 and not _are_dilated(windows):
         return _native_2d(x, w, windows)
-    # TensorFlow's kernels on CPU lack the gradients of these.
+    # TensorFlow's CPU kernels compute dilated and grouped convolutions, but not their gradients, so
+    # these are taken from an equal computation that has them.
     plain: Callable[[tf.Tensor, tf.Tensor, Windows, int], tf.Tensor]
     if _are_dilated(windows):
         plain = functools.partial(_in_groups, _by_taps)
@@ -151,7 +130,7 @@ def _convolved_2d(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int) -> t
 
 def _depthwise(x: tf.Tensor, w: tf.Tensor, windows: Windows, group: int) -> tf.Tensor:
     kernel = tf.reshape(w, [*windows.kernel, group, w.shape[-1] // group])
-    # With explicit pads TensorFlow 2.21 ends the process when it fuses a bias.
+    # If pads are explicit, TensorFlow 2.21 ends the process when it fuses a bias with this.
     padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)])
     return tf.nn.depthwise_conv2d(padded, kernel, [1, *windows.strides, 1], "VALID")
 
@@ -161,6 +140,7 @@ def _native_2d(x: tf.Tensor, w: tf.Tensor, windows: Windows) -> tf.Tensor:
 
 
 def _convolved_nd(x: tf.Tensor, w: tf.Tensor, windows: Windows) -> tf.Tensor:
+    # TensorFlow has convolutions up to rank 3, and explicit pads up to rank 2.
     if len(windows.kernel) > 3:
         return _by_taps(x, w, windows)
     strides = [1, *windows.strides, 1]
@@ -168,7 +148,7 @@ def _convolved_nd(x: tf.Tensor, w: tf.Tensor, windows: Windows) -> tf.Tensor:
 
 
 def _by_taps(x: tf.Tensor, w: tf.Tensor, windows: Windows) -> tf.Tensor:
-    """A convolution as the sum of products, one for each element of the kernel."""
+    """Computes a convolution as a sum of matrix products, one for each element of the kernel."""
     padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)])
     total: tf.Tensor | None = None
     for place in itertools.product(*map(range, windows.kernel)):
@@ -179,7 +159,7 @@ def _by_taps(x: tf.Tensor, w: tf.Tensor, windows: Windows) -> tf.Tensor:
 
 
 def _seen_at(place: Sequence[int], windows: Windows) -> list[slice]:
-    """What one element of the kernel meets."""
+    """Returns the parts of padded images that one element of the kernel meets."""
     return [
         slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
         for at, dilation, count, stride in zip(
@@ -203,7 +183,7 @@ def _with_gradients_of(
     plain: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     fast: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """What one function computes, with the gradients of another that computes the same."""
+    """Returns the function `fast` with the gradients of `plain`, which computes the same."""
 
     @tf.custom_gradient
     def computed(x, w):
@@ -225,7 +205,7 @@ def _transposed(
     begins: Sequence[int],
     ends: Sequence[int],
 ) -> tf.Tensor:
-    """A transposed convolution, of which some is cut off, or zeros are added where that is < 0."""
+    """Computes a transposed convolution, and cuts off its ends; negative ends get zeros instead."""
     rank = len(strides)
     if rank == 1:
         flat = _transposed(x[:, None], w[None], (1, *strides), (0, *begins), (0, *ends))
@@ -255,14 +235,17 @@ def _transposed(
 def _cut(
     full: Sequence[int], wanted: Sequence[int], *, more_behind: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What is left out at both ends for results of some sizes; negative where zeros are added."""
+    """Returns what to cut off at both ends to get the wanted sizes; negative to add zeros."""
     totals = [size - want for size, want in zip(full, wanted, strict=True)]
     begins, ends = halves([max(total, 0) for total in totals], more_behind=more_behind)
     return begins, tuple(end + min(total, 0) for end, total in zip(ends, totals, strict=True))
 
 
 def _spread(w: tf.Tensor, dilations: Sequence[int]) -> tf.Tensor:
-    """A kernel with zeros between its elements, which does what a dilated one does."""
+    """Puts zeros between the elements of a kernel, which does what dilating it does.
+
+    TensorFlow's transposed convolutions take no dilations on a CPU.
+    """
     for axis, dilation in enumerate(dilations):
         if dilation > 1:
             shape = w.shape.as_list()
@@ -278,8 +261,8 @@ def _spread(w: tf.Tensor, dilations: Sequence[int]) -> tf.Tensor:
 def _with_bias(result: tf.Tensor, bias: tf.Tensor | None, num_groups: int) -> tf.Tensor:
     if bias is None:
         return result
-    # TensorFlow computes `BiasAdd`, and what follows, together with the convolution; without oneDNN
-    # it then refuses convolutions of groups.
+    # TensorFlow fuses `BiasAdd` and an activation behind it with the convolution, but without
+    # oneDNN the fused kernel refuses groups.
     return tf.nn.bias_add(result, bias) if num_groups == 1 else result + bias
 
 

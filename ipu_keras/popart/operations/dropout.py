@@ -1,4 +1,4 @@
-"""Dropout, which needs random numbers in training only."""
+"""Dropout, which draws random numbers in training only."""
 
 from dataclasses import replace
 
@@ -16,7 +16,8 @@ def dropout(x, *, ratio, context):
 
 @operation("Dropout", since=12, static=["ratio", "training_mode"], is_random=True)
 def dropout_12(x, ratio=None, training_mode=None, *, seed=None, context):
-    # By itself, whatever the session does: exporters of models in training set it.
+    # Since version 12 the input decides, whatever the session does: exporters set it in models that
+    # are to be trained. Before, PopART drops in training sessions.
     if training_mode is None or not training_mode.item():
         return x, tf.ones_like(x, tf.bool)
     share = 0.5 if ratio is None else float(ratio.item())
@@ -42,5 +43,5 @@ def _dropped(x, ratio, context, mask_dtype, is_test=False):
         return x, tf.ones_like(x, mask_dtype)
     random = tf.random.stateless_uniform(tf.shape(x), context.seed())
     kept = random >= ratio
-    # Not `where`: what is not finite stays so, as on IPUs.
+    # Not `tf.where`, which would hide what is not finite: on IPUs it stays so.
     return x * tf.cast(kept, x.dtype) * (1 / (1 - ratio)), tf.cast(kept, mask_dtype)

@@ -1,4 +1,4 @@
-"""Roots, logarithms, the circular and hyperbolic functions and others, of each element."""
+"""Elementwise roots, exponentials, logarithms, and circular and hyperbolic functions."""
 
 import tensorflow as tf
 

@@ -1,4 +1,8 @@
-"""Computes the nodes of a graph, one after the other, while TensorFlow traces."""
+"""Computes the nodes of a graph, one after the other, while TensorFlow traces.
+
+Whatever is known is computed at once and never becomes part of the program; what an operation
+means is left to `table` and the families of operations.
+"""
 
 import inspect
 import math
@@ -20,46 +24,35 @@ from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
 from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
 
-# In place of a result that nobody takes.
+# Stands for a result that no node takes.
 _NOTHING = Value(known=np.zeros(0, np.float32))
 
+# An IPU has no types of 64 bits.
 _NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
 
-# What is raised by inputs and attributes of a model that do not fit each other, or are too large.
+# What NumPy, TensorFlow and Python raise if the inputs and attributes of a node do not fit each
+# other, or are too large.
 _WRONG_NODE = (
     *(ValueError, TypeError, ArithmeticError, LookupError, MemoryError),
     tf.errors.OpError,
 )
 
 
-# Of so few, no operation that takes no sizes makes much.
+# From so few elements no operation makes a large result, unless an input says how large it is.
 _FEW_ELEMENTS = 2**14
 
 
 def no_seed() -> tf.Tensor:
-    """What gives random operations their seed where none may be.
-
-    Raises:
-        popart_exception: Always.
-    """
+    """Refuses a seed to random operations outside of sessions, by a `popart_exception`."""
     raise popart_exception("Random numbers are drawn in sessions only, which have a seed.")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What operations may ask about the node that they are.
+    """What operations may ask about their node; `Evaluation` explains what both have.
 
-    Args:
-        node: It.
-        opsets: Of its model.
-        is_training: Whether the graph is trained.
-        seed: Gives a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
-        order: Of the axes of the inputs, if the operation takes them in any.
-        strides_groups: As of `Evaluation`.
-        narrows: As of `Evaluation`.
-        stable_softmax: As of `Evaluation`.
-        logits: What the gradient of a loss goes to, past the softmax that made its probabilities;
-            `None` if it goes to these.
+    `logits` is where a loss sends its gradient, past the softmax that made its probabilities, or
+    `None` if the gradient goes to the probabilities.
     """
 
     node: Node
@@ -74,34 +67,28 @@ class Context:
 
     @property
     def num_outputs(self) -> int:
-        """How many results the node has."""
         return len(self.node.outputs)
 
     def is_needed(self, output: int) -> bool:
-        """Whether anybody takes a result.
-
-        Args:
-            output: Its position.
-        """
+        """Whether the node names the result at a position; ONNX leaves out others as `""`."""
         return output < len(self.node.outputs) and bool(self.node.outputs[output])
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How the nodes of a model are computed.
+    """Computes the nodes of a model under the options of its session.
 
     Args:
-        opsets: Of the model.
+        opsets: The version of each domain that the model uses.
         narrows: Whether 64-bit types become 32-bit ones, as devices have no others.
-        is_training: Whether the graph is trained.
-        seed: As of `Context`.
-        around: Opened while a node is computed, as a context manager; takes the node.
-        strides_groups: Whether each n-th channel belongs to a group of a normalisation, and not
-            neighbours.
-        stable_softmax: Whether softmax subtracts the largest number of a row first, so that
-            nothing overflows.
-        softmaxes: By the results of a loss, the softmax past which its gradient goes.
-        folded: How many bytes were computed while tracing: one number, which grows.
+        seed: Returns a new seed for `tf.random.stateless_*`, `(2,)` int32, at each call.
+        around: Makes a context manager of a node, which is open while the node is computed.
+        strides_groups: Whether every n-th channel, rather than neighbours, forms a group of a
+            group normalisation.
+        stable_softmax: Whether softmax subtracts the maximum of a row first, so that nothing
+            overflows.
+        softmaxes: By the outputs of a loss node, the softmax node that its gradient passes by.
+        folded: The number of bytes computed while tracing so far, in a list that copies share.
     """
 
     opsets: Mapping[str, int]
@@ -115,15 +102,7 @@ class Evaluation:
     folded: list[int] = field(default_factory=lambda: [0])
 
     def run(self, graph: Graph, environment: Environment) -> None:
-        """Computes all nodes of a graph.
-
-        Args:
-            graph: It.
-            environment: Has its inputs, and what is around it; gets all other tensors.
-
-        Raises:
-            popart_exception: A node cannot be computed; the text names it.
-        """
+        """Computes all nodes of a graph; `environment` has its inputs, and gets the results."""
         for name, array in graph.initialisers.items():
             environment.setdefault(name, self.value_of(array))
         for node in graph.nodes:
@@ -134,16 +113,12 @@ class Evaluation:
                     environment[name] = result
 
     def value_of(self, result: Any) -> Any:
-        """What a node or a user gives as a value in the types that there are.
-
-        Args:
-            result: A value, tensor or array; a list for a sequence.
-        """
+        """Returns a value, tensor or array, or a list of them, as values of types a device has."""
         value = value_of(result)
         return _narrowed(value) if self.narrows else value
 
     def silent(self) -> "Evaluation":
-        """Itself for what never runs: it takes no seed, and opens nothing around nodes."""
+        """Returns a copy for tracing what never runs: it draws no seeds and opens no scopes."""
         return replace(self, around=None, seed=lambda: tf.zeros(2, tf.int32))
 
     def _evaluated_within(self, node: Node, environment: Environment) -> Sequence[Any]:
@@ -159,7 +134,6 @@ class Evaluation:
         except popart_exception as error:
             raise _located(error, node) from error
         except _WRONG_NODE as error:
-            # TensorFlow's and NumPy's words for inputs and attributes that do not fit each other.
             raise _located(popart_exception(_words_of(error)), node) from error
         num_named = max((n for n, name in enumerate(node.outputs, 1) if name), default=0)
         if num_named > len(results):
@@ -192,6 +166,8 @@ class Evaluation:
                 self.stable_softmax,
                 self._logits(node, environment),
             )
+        # Operations with graphs get values rather than tensors, as what is known must stay known
+        # within the graphs.
         if any(isinstance(each, Subgraph) for each in attributes.values()):
             return [_apart(each) for each in results_of(operation(*given, **attributes))]
         if _can_fold(operation, given):
@@ -201,6 +177,7 @@ class Evaluation:
                 returned = operation(*inputs, **attributes)
                 values = results_of(returned, num_images=operation.num_images)
                 results = [_known(one) for one in values]
+            # A `Constant` has no inputs; its size is bounded by that of the file.
             if node.inputs:
                 self.folded[0] += _num_bytes(results)
             return results
@@ -216,7 +193,7 @@ class Evaluation:
         return results_of(returned, order, operation.num_images)
 
     def _expanded(self, operation: Operation, node: Node, given: Sequence[Any]) -> Sequence[Any]:
-        """The results of the nodes that ONNX defines a node by, which run where that does."""
+        """Computes a node by the nodes of ONNX's own definition, in the scope of the node."""
         graph, opsets = expansion_of(operation, node, given, self.opsets[node.domain])
         names = [each.name for each in graph.inputs]
         present = [each for each in given if each is not None]
@@ -231,11 +208,11 @@ class Evaluation:
             raise popart_exception(
                 f"ONNX has no nodes for its output {missing[0]}. Leave it out in the model."
             )
-        # What nobody needs may stay undefined.
+        # ONNX's definitions leave out some optional outputs.
         return [environment.get(name, _NOTHING) for name in graph.outputs]
 
     def _logits(self, node: Node, environment: Environment) -> tf.Tensor | None:
-        """As of `Context`, if the softmax is over classes, which are the last axis."""
+        """Returns `Context.logits`; the softmax must be over the last axis, that of classes."""
         softmax = self.softmaxes.get(node.outputs)
         if softmax is None:
             return None
@@ -272,12 +249,15 @@ class Evaluation:
         }
 
     def _computed(self, attribute: Any, environment: Environment) -> Any:
-        """An attribute as operations take it: of a graph, what computes it."""
+        """Returns an attribute as operations take it: a graph becomes a `Subgraph`."""
         return Subgraph(attribute, self, environment) if isinstance(attribute, Graph) else attribute
 
 
 def _apart(value: Any) -> Any:
-    """What a graph within a node hands on as a tensor of its own, as it is one to gradients."""
+    """Copies a result of a graph within a node, so that its gradient is not that of a tensor in it.
+
+    A graph may return its own input, and an anchor `Gradient___x` must tell the two apart.
+    """
     if isinstance(value, list):
         return [_apart(one) for one in value]
     if value.is_static:
@@ -296,7 +276,7 @@ def _values(given: Iterable[Any]) -> list[Value]:
 
 
 def _tensors(operation: Operation, given: Sequence[Any]) -> list[Value]:
-    """The inputs that an operation computes with, without those that only say how."""
+    """Returns the inputs that an operation computes with, without its static ones."""
     named = zip(_input_names(operation, given), given, strict=False)
     return _values(value for name, value in named if name not in operation.static)
 
@@ -317,12 +297,12 @@ def _check_count(operation: Operation, given: Sequence[Any]) -> None:
 
 
 def _can_fold(operation: Operation, given: Sequence[Any]) -> bool:
-    """Whether a node can be computed while tracing."""
+    """Whether a node can be computed at once, while tracing."""
     if operation.is_random or operation.has_effects:
         return False
     flat = [one for each in given for one in (each if isinstance(each, list) else [each])]
     if operation.sizes_by_values:
-        # Of constant weights, too: a program of an IPU cannot compute it.
+        # Even from weights, which may change: a static program could not compute it at all.
         return all(one is None or one.known is not None for one in flat)
     return all(one is None or one.is_static for one in flat)
 
@@ -330,8 +310,10 @@ def _can_fold(operation: Operation, given: Sequence[Any]) -> bool:
 def _bytes_of_results(
     operation: Operation, given: Sequence[Any], attributes: Mapping[str, Any]
 ) -> int:
-    """How much memory the results will take of what is computed while tracing; 0 if that is
-    certainly little, or not known before."""
+    """Estimates the bytes of results that are to be computed while tracing.
+
+    Returns 0 if that is certainly little, or cannot be known before.
+    """
     if any(isinstance(each, list) for each in given):
         return 0
     num_elements = sum(math.prod(value.shape) for value in _values(given))
@@ -344,28 +326,31 @@ def _bytes_of_results(
 
 
 def _outlined(value: Value | None) -> Value | None:
-    """What is known, without its elements if these are many."""
+    """Returns a known value; if it is large, only its shape and type as a placeholder."""
     if value is None or value.known is None or value.known.size <= _FEW_ELEMENTS:
         return None if value is None else Value(known=value.known)
     return Value(tf.compat.v1.placeholder(tf.as_dtype(value.known.dtype), value.known.shape))
 
 
 def _num_bytes(results: Sequence[Any]) -> int:
-    """Of tensors; 0 for those whose shape is not known."""
+    """Adds up the bytes of results, without those of unknown shape."""
     flat = [each for each in tf.nest.flatten(list(results)) if isinstance(each, Value)]
     shapes = [(tuple(each.shape), each.dtype.size) for each in flat]
     return sum(math.prod(shape) * size for shape, size in shapes if None not in shape)
 
 
 def _in_full(given: Any) -> Any:
-    """What is known, in the types in which it is known."""
+    """Returns known inputs in their own types, before a device's types narrow them.
+
+    Models write `2**63 - 1` for "to the end", which 32 bits cannot hold.
+    """
     if isinstance(given, list | tuple):
         return [_in_full(one) for one in given]
     return None if given is None else Value(known=given.known)
 
 
 def _common_order(operation: Operation, values: Sequence[Value]) -> Order:
-    """In which order an operation that takes several computes."""
+    """Returns the order of axes in which an operation that takes several is computed."""
     if not operation.keeps_order:
         return Order.ONNX
     ranks = {value.rank for value in values}
@@ -382,10 +367,9 @@ def _move_axes(
     inputs: list[Any],
     permutation: list[int],
 ) -> Any:
-    """Has an attribute or input that names axes name those of moved tensors; returns these."""
+    """Rewrites the attribute or input that names axes for moved tensors, and returns the axes."""
     names = [parameter.name for parameter in operation.inputs]
     if name not in names:
-        # A reduction that names no axes takes all of them away, too.
         attributes[name] = _moved(attributes.get(name), permutation)
         return attributes[name]
     position = names.index(name)
@@ -397,21 +381,23 @@ def _move_axes(
 
 
 def _moved(axes: Any, permutation: list[int]) -> Any:
-    """An axis, or several of them, of the model as those of a tensor whose axes are moved."""
+    """Translates one or more axes of the model to those of a tensor whose axes are moved."""
     if isinstance(axes, int):
         return permutation.index(axis_within(axes, len(permutation)))
     return axes and [_moved(axis, permutation) for axis in axes]
 
 
 def _left(removed: Any, permutation: list[int]) -> list[int]:
-    """The axes of the model that a moved tensor still has without some of its axes; all are
-    removed, if none is named."""
+    """Returns the model's axes that remain when axes of a moved tensor are removed.
+
+    A reduction that names no axes removes all of them.
+    """
     gone = [removed] if isinstance(removed, int) else removed or range(len(permutation))
     return [axis for position, axis in enumerate(permutation) if position not in gone]
 
 
 def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
-    """A result that keeps its order if it has all axes, and else gets that of the model."""
+    """Keeps the order of a result with all axes, and brings one with fewer into the model's."""
     if not tf.is_tensor(result) or result.shape.rank == rank:
         return result
     ordered = sorted(left)
@@ -422,7 +408,7 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
 def _as_wanted(
     operation: Operation, given: Sequence[Any], order: Order, rank: int = 0
 ) -> list[Any]:
-    """The inputs of an operation as it wants them; `rank` is that of its largest tensor."""
+    """Returns the inputs in the form that an operation declares; `rank` is that of the largest."""
     names = _input_names(operation, given)
     return [
         _wanted(operation, name, value, order, rank)
@@ -447,7 +433,7 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
 
 
 def _array_of(name: str, value: Value) -> np.ndarray:
-    """What has to be known; a tensor that nothing traces is."""
+    """Returns the array of a static input, which an eager tensor has as well."""
     if value.known is not None:
         return value.known
     tensor = value.tensor
@@ -460,7 +446,10 @@ def _array_of(name: str, value: Value) -> np.ndarray:
 
 
 def _none_an_input(returned: Any, inputs: Sequence[Any]) -> Any:
-    """The results of an operation, whose gradients by name are not those of its inputs."""
+    """Copies results that are inputs, so that anchors of gradients tell the two apart.
+
+    `Gradient___x` of an input counts all that uses it, that of a result only what follows.
+    """
     given = {id(one) for one in tf.nest.flatten(inputs)}
 
     def apart(one: Any) -> Any:
@@ -470,12 +459,12 @@ def _none_an_input(returned: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """A value that was computed while tracing."""
+    """Returns a value that was computed eagerly as a known one."""
     if isinstance(value, list):
         return [_known(one) for one in value]
     if value.known is not None:
         return value
-    # A tensor of rank 0 becomes a number.
+    # For a tensor of rank 0, `numpy()` returns a number rather than an array.
     return Value(known=np.asarray(value.tensor.numpy()))
 
 
@@ -493,16 +482,16 @@ def _narrowed(value: Any) -> Any:
     if narrow is None or value.is_weight:
         return value
     if value.known is not None:
-        # It keeps its own type until it meets what is not known.
+        # A known value keeps all 64 bits until it meets one that is not known.
         return Value(known=value.known, dtype=narrow)
     return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
 
 
 def _words_of(error: Exception) -> str:
-    """What TensorFlow says is wrong, without where in its code."""
+    """Returns TensorFlow's message without the names of its own nodes."""
     text = getattr(error, "message", None) or str(error)
     if isinstance(error, LookupError | MemoryError):
-        # Nothing more than a key, or nothing at all.
+        # Their text is no more than a key, or empty.
         text = f"Its inputs or attributes do not fit each other: {type(error).__name__} {text}"
     return re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:.*", "", text).strip()
 
@@ -513,18 +502,10 @@ def _located(error: popart_exception, node: Node) -> popart_exception:
 
 
 def outputs_of(model: Model, inputs: Mapping[str, Any]) -> list[Any]:
-    """What a model computes, as a function: without a device, and in its own types.
+    """Computes the outputs of a model without a device, and in the model's own types.
 
-    Args:
-        model: It.
-        inputs: Tensors or arrays by name; lists of them for sequences. All are tensors while it
-            is computed, as are those of a session; none is known.
-
-    Returns:
-        Its outputs: tensors, arrays where they are known, lists for sequences.
-
-    Raises:
-        popart_exception: A node cannot be computed; the text names it.
+    Inputs count as not known, as in a session. Outputs are tensors, arrays where they are known,
+    and lists for sequences.
     """
     environment: Environment = {
         name: value_of(tf.nest.map_structure(tf.convert_to_tensor, given))

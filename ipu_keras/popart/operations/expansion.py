@@ -1,8 +1,8 @@
-"""Operations that ONNX defines by others: their nodes are computed in place of them.
+"""Replaces operations by the nodes through which ONNX itself defines them.
 
-ONNX's schemas have a graph for some operations, and for others make one by the types of the
-inputs. Those that are listed here were held against ONNX's own tests; what is written as a
-function elsewhere runs and is modelled as a whole.
+ONNX's schemas have a graph for some operations, and for others build one from the types of the
+inputs. The operations listed here were held against ONNX's own tests; one that another module
+has as a function runs and is modelled as a whole instead.
 """
 
 import inspect
@@ -22,14 +22,14 @@ from ipu_keras.popart.model.tensors import tensor_of
 from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.values import Value
 
-# What schemas write for parameters that may be left out.
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 
 def _expanded(kind: str, since: int) -> Operation:
-    """An operation whose nodes are those of the schema of a version.
+    """Declares an operation that is computed as the nodes of its schema of a version.
 
-    What the installed ONNX does not describe yet has no parameters, and no model can name it.
+    If the installed ONNX does not describe the version, the operation has no parameters; then no
+    model can be loaded that would name it.
     """
     parameters: list[inspect.Parameter] = []
     if onnx.defs.has(kind, since, ""):
@@ -74,20 +74,15 @@ swiglu = _expanded("SwiGLU", 28)
 def expansion_of(
     operation: Operation, node: Node, given: Sequence[Any], version: int
 ) -> tuple[Graph, Mapping[str, int]]:
-    """The graph that stands for a node, and the opsets that it is written in.
+    """Returns the graph that stands for a node, and the opsets in which it is written.
 
-    Args:
-        operation: That of the node.
-        node: It.
-        given: Its inputs, which are those of the graph; `None` for one that is left out.
-        version: Of ai.onnx, by the model.
-
-    Raises:
-        popart_exception: ONNX makes no graph of it.
+    The inputs `given`, without those that are `None`, are the inputs of the graph.
     """
     proto = _message_of(node)
     schema = onnx.defs.get_schema(node.kind, version)
     types = [_type_of(each).SerializeToString() for each in given]
+    # Such definitions depend on which attributes and optional inputs a node has, so ONNX wants the
+    # node and the types of its inputs.
     if schema.has_context_dependent_function:
         written = _newest(schema.context_dependent_function_opset_versions, version)
         content = schema.get_context_dependent_function_with_opset_version(
@@ -121,7 +116,7 @@ def expansion_of(
 
 
 def _newest(versions: Sequence[int], version: int) -> int:
-    """The last version that a graph is written for, of those that are not newer than a model."""
+    """Returns the newest of the versions that is not newer than the model's."""
     return max((each for each in versions if each <= version), default=min(versions))
 
 
@@ -135,7 +130,7 @@ def _message_of(node: Node) -> NodeProto:
 
 def _type_of(given: Any) -> onnx.TypeProto:
     if not isinstance(given, Value):
-        # Of one that is left out.
+        # ONNX takes an empty type for an input that is left out.
         return onnx.TypeProto()
     number = number_of(np.dtype(given.dtype.as_numpy_dtype))
     return onnx.helper.make_tensor_type_proto(number, given.shape)
@@ -144,7 +139,7 @@ def _type_of(given: Any) -> onnx.TypeProto:
 def _resolved(
     node: NodeProto, attributes: Mapping[str, AttributeProto], absent: Iterable[str]
 ) -> NodeProto:
-    """A node of a function, with the attributes that it takes from the node around."""
+    """Fills in the attributes that a node of a function refers to, also within its graphs."""
     resolved = NodeProto()
     resolved.CopyFrom(node)
     resolved.input[:] = ["" if name in absent else name for name in node.input]

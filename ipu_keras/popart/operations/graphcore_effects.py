@@ -1,4 +1,4 @@
-"""Graphcore's operations that do more than compute: print, end a run, exchange with replicas."""
+"""Graphcore's operations with effects: they print, end a run, or exchange between replicas."""
 
 import sys
 from typing import Any
@@ -12,10 +12,10 @@ from ipu_keras.settings.names import legible
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import current_replicas, replica_index
 
-# As PopART numbers its `CommGroupType`.
+# PopART's numbers of its `CommGroupType`, which nodes have as an attribute.
 _ALL, _CONSECUTIVE, _ORTHOGONAL = range(3)
 
-# What the names of gradients begin with.
+# PopART's prefix for the names of gradients.
 _GRADIENT = "Gradient___"
 
 
@@ -24,7 +24,7 @@ def abort(condition=None, *, context):
     text = f"The program was aborted, as its node {context.node.title} asks for."
     if condition is None:
         return _end_unless(tf.constant(False), text)
-    # As Poplar's `AbortOnCondition`: a condition that holds ends the run.
+    # Poplar's `AbortOnCondition` ends the run if its condition is true.
     is_unset = tf.logical_not(tf.reduce_any(tf.cast(condition, tf.bool)))
     return _end_unless(is_unset, f"{text} Its input is not 0: {context.node.inputs[0]!r}")
 
@@ -50,7 +50,8 @@ def replicated_all_reduce(x, *, commGroup=None):
     kind, size = _group(commGroup)
     if kind != _ORTHOGONAL:
         return all_reduce_sum(x, replica_groups(None if kind == _ALL else size, "commGroup"))
-    # Each group has replicas that are as far from each other as there are groups.
+    # The replicas of a group are as far apart as there are groups, and collectives know groups of
+    # neighbours only: gather from all, then add up those of one's own group.
     num_groups = current_replicas() // replica_groups(size, "commGroup").size
     gathered = all_gather(x, replica_groups(None, "commGroup"))
     by_group = tf.reshape(gathered, [size, num_groups, *x.shape])
@@ -67,16 +68,12 @@ def _end_unless(goes_on: tf.Tensor, text: str) -> tuple[()]:
 
 
 def end_program(text: str) -> None:
-    """Has the program end itself where it comes to this.
-
-    Args:
-        text: Of the `poplar_exception` that users get.
-    """
+    """Ends the program when it gets here, with a `poplar_exception` that says `text`."""
 
     def end():
         raise poplar_exception(text)
 
-    # XLA leaves out assertions without a word; what calls Python is never left to it.
+    # XLA drops assertions silently, but an operation that calls Python is never compiled by it.
     tf.numpy_function(end, [], [])
 
 
@@ -85,7 +82,7 @@ def _print(title: str, x: tf.Tensor) -> None:
 
 
 def _group(given: Any) -> tuple[int, int | None]:
-    """The kind of group, and how many replicas are in it."""
+    """Returns the kind of replica group, and its size, which is `None` for all replicas."""
     if given is None:
         return _ALL, None
     kind, size = (*given, None, None)[:2]

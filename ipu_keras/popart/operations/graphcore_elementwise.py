@@ -1,4 +1,4 @@
-"""Graphcore's operations on each element of tensors, whose shapes broadcast."""
+"""Graphcore's elementwise operations, whose shapes broadcast as in NumPy."""
 
 import tensorflow as tf
 
@@ -61,7 +61,7 @@ def fmod(a, b):
         return tf.truncatemod(a, b)
 
     def run(a, b):
-        # TensorFlow has neither a kernel for float16 nor a gradient.
+        # TensorFlow has no float16 kernel for it, and no gradient.
         wide = tf.float32 if a.dtype == tf.float16 else a.dtype
         remainder = tf.cast(tf.truncatemod(tf.cast(a, wide), tf.cast(b, wide)), a.dtype)
 
@@ -105,6 +105,7 @@ def scale(x, *, scale):
 
 @graphcore_operation("ScaledAdd", elementwise=True)
 def scaled_add(a, b, factor_a=None, factor_b=None, *, scale0=1.0, scale1=1.0):
+    # Factors that are tensors replace the attributes.
     factor_a, factor_b = (
         tf.cast(attribute if given is None else given, a.dtype)
         for given, attribute in ((factor_a, scale0), (factor_b, scale1))

@@ -1,4 +1,4 @@
-"""Graphcore's operations with weights, and dropout."""
+"""Graphcore's operations that are layers: normalization, LSTM, convolutions and dropout."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,8 @@ from ipu_keras.popart.operations.operation import graphcore_operation
 from ipu_keras.tracing.frontend_attributes import MEMORY_PROPORTION, PARTIALS_TYPE, attributed
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
-# The gates of an LSTM in Poplar's libraries are forget, input, cell, output.
+# PopART's LSTM has Poplar's order of gates: forget, input, cell, output. The sequence functions in
+# `ops` have Keras's, which begins with the input gate.
 _TO_INPUT_FIRST = [1, 0, 2, 3]
 
 
@@ -82,6 +83,7 @@ def multi_conv(
     strides=(),
     context,
 ):
+    # Each convolution has images, a kernel and a bias, of which the last may leave out the bias.
     inputs = [x, w, b, *more]
     inputs += [None] * (-len(inputs) % 3)
     triples = [inputs[first : first + 3] for first in range(0, len(inputs), 3)]
@@ -133,7 +135,7 @@ def shaped_dropout(x, *, shape, ratio=0.5, context):
 def _per_convolution(
     name: str, flat: Sequence[int], lengths: Sequence[int], default: int = 1
 ) -> list[list[int]]:
-    """What a node has for each of several convolutions, one after the other."""
+    """Splits a flat attribute, which has the numbers of all convolutions one after the other."""
     if not flat:
         return [[default] * length for length in lengths]
     if len(flat) != sum(lengths):
@@ -147,7 +149,7 @@ def _per_convolution(
 
 @contextlib.contextmanager
 def _chosen(node: Node, number: int) -> Iterator[None]:
-    """While it is open, operations have what users chose for one of several convolutions."""
+    """Attaches one convolution's partials type and memory proportion to operations made here."""
     graph = tf.compat.v1.get_default_graph()
     with contextlib.ExitStack() as opened:
         for name, attribute in (
@@ -161,7 +163,6 @@ def _chosen(node: Node, number: int) -> Iterator[None]:
 
 
 def _convolution(x, w, b, *, dilations, in_dilations, pads, out_pads, strides):
-    """One of them, with channels last."""
     if max(in_dilations) > 1:
         x = _dilated(x, in_dilations)
     result = convolutions.conv(
@@ -180,7 +181,7 @@ def _convolution(x, w, b, *, dilations, in_dilations, pads, out_pads, strides):
 
 
 def _dilated(x: tf.Tensor, dilations: Sequence[int]) -> tf.Tensor:
-    """Images with zeros between neighbours."""
+    """Puts zeros between neighbouring pixels of images."""
     for axis, dilation in enumerate(dilations, start=1):
         size = tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
         sizes = [tf.shape(x)[a] if s is None else s for a, s in enumerate(x.shape.as_list())]

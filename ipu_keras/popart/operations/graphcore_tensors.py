@@ -1,4 +1,4 @@
-"""Graphcore's operations that move elements about, or choose among them."""
+"""Graphcore's operations that move elements, or select among them."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from ipu_keras.popart.operations import blocks
 from ipu_keras.popart.operations.operation import graphcore_operation
 from ipu_keras.popart.operations.sizes import check_bytes
 
-# As PopART numbers its `InitType`.
+# PopART's numbers of its `InitType`.
 _NO_INIT, _ZERO = range(2)
 
 
@@ -59,7 +59,7 @@ def init(*, shape, data_type, init_type, batch_axis=-1):
             f"`batch_axis` has to be an axis of the shape {list(shape)}, or -1 for none. "
             f"Received: batch_axis={batch_axis}"
         )
-    # Without initialisation any values will do, and zeros are the same in each run.
+    # Without initialisation any values would do; zeros make runs repeatable.
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
     check_bytes(math.prod(shape) * dtype.itemsize)
     return np.zeros(shape, dtype)
@@ -73,7 +73,7 @@ def reduce_median(x, *, axes=None, keepdims=1):
     sizes = [_size(x, axis) for axis in kept]
     size = math.prod(_size(x, axis) for axis in reduced)
     flat = tf.reshape(tf.transpose(x, kept + reduced), [*sizes, size])
-    # Of an even number of elements, the lower of the two.
+    # Of an even number of elements, the median is the lower one in the middle.
     index = tf.argsort(flat, axis=-1, stable=True)[..., (size - 1) // 2]
     median = tf.gather(flat, index, axis=-1, batch_dims=len(kept))
     if keepdims:
@@ -117,7 +117,8 @@ def scatter_reduce(data, indices, *, axis_size, axis=-1, reduction="Sum"):
     flat = tf.reshape(moved, tf.shape(targets))
     rows = _size(flat, 0)
     places = targets + tf.range(rows)[:, tf.newaxis] * axis_size
-    # What has no place in its row is left out, rather than put into another one.
+    # Rows lie one behind the other: an index beyond its own row would reach into the next one.
+    # TensorFlow drops negative segments.
     exists = (targets >= 0) & (targets < axis_size)
     places = tf.where(exists, places, -1)
     sums = tf.math.unsorted_segment_sum(flat, places, rows * axis_size)
@@ -163,7 +164,7 @@ def _size(x: tf.Tensor, axis: int) -> int | tf.Tensor:
 
 
 def _checked_axes(axes: Sequence[int], rank: int, name: str = "axes") -> list[int]:
-    """Axes counted from 0."""
+    """Returns axes counted from 0, each of which must be named once."""
     counted = [axis % rank if -rank <= axis < rank else None for axis in axes]
     if None in counted or len(set(counted)) != len(counted):
         raise popart_exception(
@@ -176,7 +177,7 @@ def _checked_axes(axes: Sequence[int], rank: int, name: str = "axes") -> list[in
 def _places(
     x: tf.Tensor, offset: tf.Tensor, axes: Sequence[int], sizes: Sequence[int]
 ) -> list[tf.Tensor]:
-    """Along each axis, the indices of a part, which is never beyond the end."""
+    """Returns the indices of a part along each axis, moved back where it would pass the end."""
     _checked_axes(axes, x.shape.rank)
     most = [x.shape[axis] for axis in axes]
     fit = len(sizes) == len(axes)
@@ -200,14 +201,14 @@ def _places(
 
 
 def _positions(x: tf.Tensor, places: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
-    """Of each index of each axis of a tensor, where it is in a part; negative before it."""
+    """Returns the position in a part of each index of each axis, negative before the part."""
     return [
         tf.range(_size(x, axis)) - indices[0] for axis, indices in zip(axes, places, strict=True)
     ]
 
 
 def _is_within(x: tf.Tensor, places: Sequence[tf.Tensor], axes: Sequence[int]) -> tf.Tensor:
-    """Which elements of a tensor belong to a part, in a shape that broadcasts."""
+    """Returns a mask of the elements that belong to a part, in a shape that broadcasts."""
     within = tf.ones([1] * x.shape.rank, tf.bool)
     pairs = zip(axes, _positions(x, places, axes), places, strict=True)
     for axis, positions, indices in pairs:
@@ -221,7 +222,7 @@ def _is_within(x: tf.Tensor, places: Sequence[tf.Tensor], axes: Sequence[int]) -
 def _spread(
     part: tf.Tensor, places: Sequence[tf.Tensor], axes: Sequence[int], x: tf.Tensor
 ) -> tf.Tensor:
-    """A part where it belongs in a tensor of zeros."""
+    """Puts a part into its place in a tensor of zeros."""
     expected = x.shape.as_list()
     for axis, indices in zip(axes, places, strict=True):
         expected[axis] = indices.shape[0]

@@ -1,4 +1,4 @@
-"""Images that are made of others' pixels at places that are given; channels are last here."""
+"""Samples images at given places, and adds up columns to images; channels are last here."""
 
 import itertools
 import math
@@ -12,6 +12,7 @@ from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.sizes import product_of, sizes_of
 from ipu_keras.popart.operations.windows import checked
 
+# Versions before 20 name the modes after images.
 _MODES = {
     "linear": "linear",
     "bilinear": "linear",
@@ -21,7 +22,7 @@ _MODES = {
 }
 _PADDINGS = ("zeros", "border", "reflection")
 
-# Of the cubic convolution.
+# The coefficient of cubic convolution, which is an attribute of Resize, but fixed here.
 _CUBIC = -0.75
 
 
@@ -38,7 +39,7 @@ def grid_sample(x, grid, *, align_corners, mode, padding_mode):
             "The grid must have a place in images for each of its points, and images sizes that "
             f"are known. Received: a grid of shape {grid.shape} for images of sizes {sizes}"
         )
-    # In places the last axis of images comes first.
+    # A place names the last axis of images first: (x, y) for images (height, width).
     places = [
         _denormalized(grid[..., -1 - axis], size, align_corners) for axis, size in enumerate(sizes)
     ]
@@ -59,17 +60,21 @@ def grid_sample(x, grid, *, align_corners, mode, padding_mode):
 
 
 def _denormalized(place, size, align_corners):
-    """Places on an axis from -1 to 1, as positions of elements."""
+    """Converts places from -1 to 1 to positions of elements.
+
+    With `align_corners`, -1 and 1 are the middles of the outer elements, else their outer edges.
+    """
     return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
 
 
 def _taps(place, size, mode, padding_mode, align_corners):
-    """Which elements of an axis make one at a place, and how much of each."""
+    """Returns the elements of an axis that make one at a place, and the weight of each."""
     if mode == "nearest":
         elements = [(tf.round(place), tf.ones_like(place))]
     else:
         if mode == "linear":
-            # Places go back into the image before, and elements of cubic ones one by one.
+            # Linear sampling brings the place back into the image; cubic sampling leaves it and
+            # brings back each of the four elements around it below, as PyTorch does.
             place = _within(place, size, padding_mode, align_corners)
         first = tf.floor(place)
         share = place - first
@@ -121,11 +126,11 @@ def affine_grid(theta, size, *, align_corners):
         )
     axes = []
     for count in spatial:
-        # From -1 to 1, between the middles of the first and last elements, or their outer edges.
+        # -1 and 1 are the middles of the outer elements, or their outer edges.
         step = 2 / max(count - 1, 1) if align_corners else 2 / count
         axes.append(-1 + (0 if align_corners else step / 2) + step * np.arange(count))
     mesh = np.meshgrid(*axes, indexing="ij")
-    # In places the last axis of images comes first.
+    # A place names the last axis of images first.
     points = np.stack([*reversed(mesh), np.ones(spatial)], -1).reshape(-1, rank + 1)
     grid = tf.tensordot(tf.constant(points, theta.dtype), theta, [[1], [2]])
     return tf.reshape(tf.transpose(grid, [1, 0, 2]), [-1, *spatial, rank])
@@ -144,13 +149,13 @@ def col2im(x, image_shape, block_shape, *, dilations=None, pads=None, strides=No
         for size, kernel, dilation, stride in zip(padded, block, dilations, strides, strict=True)
     ]
     batch, columns, length = sizes_of(x)
-    # Before anything is made that is as large as they say.
+    # Checked before anything is allocated, which would be as large as the attributes say.
     if length != math.prod(counts) or min(block) < 1 or columns % math.prod(block):
         raise popart_exception(
             f"Images of {image} have {math.prod(counts)} blocks of {math.prod(block)} elements. "
             f"Received: columns of shape {x.shape}"
         )
-    # For each element of a block, and each block, where it is in the padded image.
+    # The place in the flat padded image of each element of each block: (elements, blocks).
     places = np.zeros([1, 1], np.int64)
     for axis, (kernel, count) in enumerate(zip(block, counts, strict=True)):
         own = np.arange(kernel)[:, None] * dilations[axis] + np.arange(count) * strides[axis]

@@ -1,4 +1,4 @@
-"""Lists of the operations that there are, as scripts ask for them."""
+"""Lists the supported operations in the form in which PopART's scripts ask for them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS
 from ipu_keras.popart.options.enumerations import DataType
 
-# The last version of each domain of ONNX that models may have.
+# The opsets at which PopART 2.1 ends, by domain.
 _LAST = {AI_ONNX: 11, AI_ONNX_ML: 1}
 
-# The data types of devices, and those that become such, as ONNX's schemas name them.
+# ONNX's schema names for the data types that devices have, and for those that are narrowed to them.
 _TYPES = {
     "tensor(float)": DataType.FLOAT,
     "tensor(float16)": DataType.FLOAT16,
@@ -31,12 +31,12 @@ _TYPES = {
 
 @dataclass(frozen=True, order=True)
 class OperatorIdentifier:
-    """Which operation is meant.
+    """Identifies an operation by domain, type and version.
 
     Args:
-        domain: Whose it is, such as `"ai.onnx"`.
-        type: Its kind, such as `"Add"`.
-        version: The version of the domain since which it is so.
+        domain: The operator set, such as `"ai.onnx"`.
+        type: The ONNX operator type, such as `"Add"`.
+        version: The first version of the domain in which the operation has this meaning.
     """
 
     domain: str
@@ -45,10 +45,13 @@ class OperatorIdentifier:
 
 
 def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdentifier]:
-    """The operations that models may have, each in all versions that differ.
+    """Returns the operations that models may have, each in all versions that differ.
 
     Args:
-        includeInternal: Has no effect: there are no operations that only programs have.
+        includeInternal: Has no effect here, as no operation exists in programs only.
+
+    Returns:
+        A sorted list of identifiers.
 
     Example:
 
@@ -65,10 +68,13 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
 def getUnsupportedOperations(
     opset: int = _LAST[AI_ONNX],
 ) -> list[OperatorIdentifier]:
-    """Those operations of ONNX that models may not have, as they are in a version of ai.onnx.
+    """Returns the operations of ONNX that models may not have.
 
     Args:
-        opset: The version.
+        opset: The version of ai.onnx whose operations are listed.
+
+    Returns:
+        A sorted list of identifiers.
 
     Example:
 
@@ -80,12 +86,12 @@ def getUnsupportedOperations(
 
 @dataclass(frozen=True)
 class OpInput:
-    """What an operation takes, or returns.
+    """An input or output of an operation.
 
     Args:
-        name: As ONNX calls it.
-        supportedTensors: The data types that it may have, of those that devices have.
-        constant: Whether it has to be known before anything runs.
+        name: The name of the input or output in ONNX's schema.
+        supportedTensors: The data types that it may have, among those that devices have.
+        constant: Whether its value has to be known before anything runs.
     """
 
     name: str
@@ -98,7 +104,7 @@ class OpAttribute:
     """An attribute of an operation.
 
     Args:
-        supportedValuesRegex: The values that it may have, as a regular expression.
+        supportedValuesRegex: A regular expression that matches the values it may have.
     """
 
     supportedValuesRegex: str
@@ -106,12 +112,12 @@ class OpAttribute:
 
 @dataclass(frozen=True)
 class OpDefinition:
-    """What an operation takes and returns.
+    """The inputs, outputs and attributes of an operation.
 
     Args:
-        inputs: In their order; the last may stand for any number.
-        outputs: In their order; empty for operations of Graphcore, whose function says it.
-        attributes: By name.
+        inputs: The inputs in their order, of which the last may be variadic.
+        outputs: The outputs in their order; empty for ai.graphcore, which has no schema.
+        attributes: The attributes of the operation by name.
     """
 
     inputs: tuple[OpInput, ...]
@@ -122,10 +128,13 @@ class OpDefinition:
 def getSupportedOperationsDefinition(
     includeInternal: bool = False,
 ) -> dict[OperatorIdentifier, OpDefinition]:
-    """What the operations that models may have take and return.
+    """Returns the definitions of the operations that models may have.
 
     Args:
-        includeInternal: As of `getSupportedOperations`.
+        includeInternal: Has no effect, as for `getSupportedOperations`.
+
+    Returns:
+        A dictionary from identifiers to definitions.
 
     Example:
 
@@ -161,7 +170,7 @@ def _definition(one: Operation) -> OpDefinition:
 
 
 def _tensors(types: Iterable[str]) -> tuple[DataType, ...]:
-    """Data types of devices among those that ONNX names, such as `"tensor(float)"`."""
+    """Returns the data types of devices among those that a schema names."""
     return tuple(each for name, each in _TYPES.items() if name in types)
 
 

@@ -1,4 +1,4 @@
-"""Parts of tensors by position: read, written, found, and put into another order."""
+"""Reads, writes, finds and reorders elements of tensors by position."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -24,7 +24,7 @@ def slice_(x, starts, ends, axes=None, steps=None):
     rank = x.shape.rank
     begin, end = np.zeros(rank, np.int64), np.zeros(rank, np.int64)
     strides = np.ones(rank, np.int64)
-    # TensorFlow takes whole axes by bits of masks.
+    # TensorFlow takes an axis as a whole where its bit is set in both masks.
     whole = 2**rank - 1
     for position in range(len(starts)):
         axis = axis_within(position if axes is None else int(axes[position]), rank)
@@ -56,7 +56,7 @@ def gather_elements(x, indices, *, axis):
 def gather_nd(x, indices):
     places = _front_places(x, indices)
     if 0 in x.shape.as_list():
-        # TensorFlow takes no parts of what is empty, which are empty too.
+        # TensorFlow refuses to gather from an empty tensor, even if the result is empty as well.
         return tf.zeros([*sizes_of(places)[:-1], *sizes_of(x)[places.shape[-1] :]], x.dtype)
     return tf.gather_nd(x, places)
 
@@ -92,6 +92,9 @@ def scatter_nd(x, indices, updates):
     return _updated(x, _front_places(x, indices), updates)
 
 
+# Version 16 added sums and products of updates, and 18 added maxima and minima.
+
+
 @operation("ScatterElements", since=16)
 def scatter_elements_16(x, indices, updates, *, axis, reduction):
     return _updated(x, _places(x, indices, axis), updates, reduction, ("none", "add", "mul"))
@@ -121,7 +124,7 @@ def tensor_scatter(cache, update, write_indices=None, *, axis, mode):
     axis = axis_within(axis, cache.shape.rank)
     size, length = sizes_of(cache)[axis], sizes_of(update)[axis]
     starts = tf.zeros([1], tf.int64) if write_indices is None else write_indices
-    # By sample and place on the axis: which element of the update is written there.
+    # The element of the update that is written to each place on the axis, by sample.
     which = tf.range(tf.cast(size, starts.dtype)) - starts[:, tf.newaxis]
     which = which % size if mode == "circular" else which
     shape = [-1 if at in (0, axis) else 1 for at in range(cache.shape.rank)]
@@ -134,12 +137,12 @@ def tensor_scatter(cache, update, write_indices=None, *, axis, mode):
 
 
 def _from_the_front(indices: Any, size: Any) -> Any:
-    """Positions on an axis, of which negative ones count from its end."""
+    """Turns positions that count from the end of an axis, the negative ones, into ordinary ones."""
     return tf.where(indices < 0, indices + tf.cast(size, indices.dtype), indices)
 
 
 def _places(x: Any, indices: Any, axis: int) -> Any:
-    """Positions on all axes: on one by indices, and where these stand on the others."""
+    """Returns positions on all axes: `indices` on one axis, and their own places on the others."""
     if indices.shape.rank != x.shape.rank:
         raise popart_exception(
             "The indices must have as many axes as what they are positions of. Received: shapes "
@@ -156,7 +159,7 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
 
 
 def _front_places(x: Any, indices: Any, begin: int = 0) -> Any:
-    """Positions on the axes from one on, which the last axis of the indices has."""
+    """Returns positions on the axes from `begin` on, one in each place of the last axis."""
     num_axes = indices.shape[-1] if indices.shape.rank else None
     if num_axes is None or begin + num_axes > x.shape.rank:
         raise popart_exception(
@@ -170,13 +173,9 @@ def _front_places(x: Any, indices: Any, begin: int = 0) -> Any:
 
 
 def _check_not_empty(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
-    """Refuses positions on axes without any, for which XLA reads memory of others.
+    """Refuses positions on an axis of size 0, for which XLA would read memory of other tensors.
 
-    Args:
-        x: What they are positions of.
-        axes: Which they are on.
-        indices: Them.
-        places: Shape of `indices`, of which each element is one place.
+    `places` is the shape of `indices` as far as each element is a place of its own.
     """
     empty = next((axis for axis in axes if x.shape[axis] == 0), None)
     if empty is not None and 0 not in places.as_list():
@@ -187,14 +186,10 @@ def _check_not_empty(x: Any, axes: Iterable[int], indices: Any, places: tf.Tenso
 
 
 def _check_known(x: Any, axes: Iterable[int], indices: Any) -> None:
-    """Refuses positions beyond the ends of axes, if they are known while tracing.
+    """Refuses positions beyond the ends of axes of `x`, if they are known while tracing.
 
-    XLA would take the nearest ones, and TensorFlow's executor fail.
-
-    Args:
-        x: What they are positions of.
-        axes: Which they are on; if there are several, the last axis of `indices` has one for each.
-        indices: Them.
+    XLA would take the nearest element, and TensorFlow's executor would fail. With several axes,
+    the last axis of `indices` has a position on each.
     """
     sizes = [x.shape[axis] for axis in axes]
     known = None if None in sizes else tf.get_static_value(indices)
@@ -212,7 +207,7 @@ def _check_known(x: Any, axes: Iterable[int], indices: Any) -> None:
 
 
 def _check_within(x: Any, axis: int, indices: Any) -> None:
-    """Refuses indices that stand, on other axes than the one they are for, where nothing is."""
+    """Refuses indices that are larger than `x` on another axis than the one they index."""
     for other, (most, size) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if other != axis and None not in (most, size) and size > most:
             raise popart_exception(
@@ -233,7 +228,7 @@ def _updated(
             f"The attribute `reduction` must be one of {', '.join(map(repr, reductions))}. "
             f"Received: {reduction!r}"
         )
-    # TensorFlow ends the process if this is not so.
+    # TensorFlow ends the process if shapes do not fit here.
     wanted = places.shape[:-1] + x.shape[places.shape[-1] :]
     if not updates.shape.is_compatible_with(wanted):
         raise popart_exception(
@@ -244,7 +239,7 @@ def _updated(
 
 
 def _multiplied(x: Any, places: Any, updates: Any) -> Any:
-    """Elements times all updates of them, of which there may be several."""
+    """Multiplies elements by all of their updates; TensorFlow has no such scatter operation."""
     depth = places.shape[-1]
     outer, inner = sizes_of(x)[:depth], sizes_of(x)[depth:]
     strides = [product_of(outer[axis + 1 :]) for axis in range(depth)]
@@ -255,7 +250,7 @@ def _multiplied(x: Any, places: Any, updates: Any) -> Any:
     return x * tf.reshape(factors, sizes_of(x))
 
 
-# What becomes of an element and its updates, by name.
+# How updates change elements, by the value of the attribute `reduction`.
 _REDUCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "none": tf.tensor_scatter_nd_update,
@@ -269,6 +264,7 @@ _REDUCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 
 @operation("OneHot", since=11, static=["depth"])
 def one_hot(indices, depth, values, *, axis):
+    # Negative indices count from the end since version 11; before, they were hot nowhere.
     number = _number(depth)
     return one_hot_9(_from_the_front(_whole(indices), number), depth, values, axis=axis)
 
@@ -285,7 +281,7 @@ def _whole(indices: Any) -> Any:
 
 
 def _number(given: np.ndarray) -> int:
-    """The only element, which may have axes."""
+    """Returns the only element of a tensor, which exporters give with or without an axis."""
     return int(given.item())
 
 
@@ -298,14 +294,17 @@ def non_zero(x):
 def compress(x, condition, *, axis=None):
     if axis is None:
         x, axis = tf.reshape(x, [-1]), 0
-    # It may be shorter than the axis.
+    # ONNX lets the condition be shorter than the axis, so it cannot be used as a mask.
     positions = _positions(condition)
     _check_known(x, [axis_within(axis, x.shape.rank)], positions)
     return tf.gather(x, positions, axis=axis)
 
 
 def _positions(condition: Any) -> Any:
-    """Where it holds: known if it is, as programs of IPUs have no tensors of unknown sizes."""
+    """Returns where a condition holds, as an array if it is known.
+
+    The number of positions is a size of the result, which a static program has to know.
+    """
     known = tf.get_static_value(condition)
     return tf.where(condition)[:, 0] if known is None else np.flatnonzero(known)
 
@@ -315,6 +314,8 @@ def unique(x, *, axis=None, sorted_):
     if axis is None:
         x, axis = tf.reshape(x, [-1]), 0
     axis = axis_within(axis, x.shape.rank)
+    # TensorFlow returns values in the order of their first occurrence, which is what ONNX means by
+    # "not sorted"; it has no index of that occurrence.
     values, inverse, counts = tf.raw_ops.UniqueWithCountsV2(x=x, axis=[axis], out_idx=tf.int64)
     values.set_shape([None if i == axis else n for i, n in enumerate(x.shape)])
     number = tf.size(counts)
@@ -331,7 +332,10 @@ def unique(x, *, axis=None, sorted_):
 
 
 def _sorting(x: Any, axis: int) -> Any:
-    """The order of the parts along an axis, by their first elements, then by the second ones..."""
+    """Returns the order that sorts parts along an axis by their first elements, then the second...
+
+    Stable sorts by one column after the other, the last one first, give that order.
+    """
     sizes = sizes_of(x)
     number = sizes.pop(axis)
     rows = tf.reshape(tf.experimental.numpy.moveaxis(x, axis, 0), [number, product_of(sizes)])

@@ -1,7 +1,7 @@
-"""Runs the body of an ONNX loop again and again, in a loop of TensorFlow's.
+"""Runs the body of an ONNX loop as a loop of TensorFlow.
 
-Programs of IPUs are static. So whatever is known before a loop runs is used: a number of
-iterations that is known is one for XLA too, and then what loops stack has a size that is known.
+Programs of IPUs are static, so whatever is known before a loop runs is used: XLA then knows the
+number of iterations, and the size of what the loop stacks.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,20 +16,20 @@ from ipu_keras.popart.operations.values import Value
 
 Shape = tuple[int | None, ...]
 
-# A step takes the number of the iteration and what is carried. It returns whether to go on,
-# `None` if the number of iterations is all that counts; what is carried then; and an element for
-# each of the results that are stacked.
+# A step takes the number of the iteration and the carried tensors. It returns whether to go on
+# (`None` if only the number of iterations counts), the carried tensors of the next iteration, and
+# an element for each stacked result.
 Step = Callable[[Any, list[Any]], tuple[Any, list[Any], list[Any]]]
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What the iterations of a loop have in common.
+    """What is known of a loop's body before it runs.
 
     Args:
-        goes_on: What the body says of whether to go on, if it is known.
-        carried: Shapes of what is carried, with `None` for sizes that change.
-        elements: Of results that are stacked.
+        goes_on: The condition that the body returns; `None` if it depends on values.
+        carried: Shapes of the carried tensors, with `None` for sizes that change.
+        elements: One iteration's share of each stacked result.
     """
 
     goes_on: bool | None
@@ -40,17 +40,10 @@ class Outline:
 def outline_of(
     body: Subgraph, before: Sequence[Any], carried: Sequence[Any], after: Sequence[Any] = ()
 ) -> Outline:
-    """Looks at what a body does with what it is given.
+    """Traces a body without running it, to learn the shapes and the condition that it returns.
 
-    Args:
-        body: Takes all that follows here, in this order.
-        before: What comes before what is carried: specs, or arrays that are known. If there is
-            any, the first result is whether to go on.
-        carried: Specs of what the first iteration is given.
-        after: Specs of elements.
-
-    Raises:
-        popart_exception: The body returns too little, or carries on another type or rank.
+    The body takes `before` (specs or known arrays), the `carried` specs and `after`, in this order.
+    If `before` has any, the first result of the body is whether to go on.
     """
     first = 1 if before else 0
     names = body.graph.outputs[first : first + len(carried)]
@@ -62,7 +55,8 @@ def outline_of(
         shapes = [_common(*each) for each in zip(names, specs, now, strict=True)]
         if shapes == [tuple(spec.shape) for spec in specs]:
             break
-        # Sizes that change from one iteration to the next are open, once and for all.
+        # A size that changes from one iteration to the next becomes unknown for all, and may make
+        # others unknown in turn, so the body is traced until nothing changes.
         specs = [tf.TensorSpec(s, spec.dtype) for s, spec in zip(shapes, specs, strict=True)]
     goes_on = results[0].known if before else None
     return Outline(
@@ -81,21 +75,17 @@ def repeated(
     starts: Any = True,
     backward: Sequence[bool] = (),
 ) -> list[tf.Tensor]:
-    """What is carried in the end, and what was stacked along a new first axis.
+    """Returns the carried tensors after the last step, and those stacked along a new first axis.
 
     Args:
-        step: Makes one iteration.
-        carried: What the first one is given.
-        outline: Of the loop.
-        count: How many iterations there are at most; `None` for no limit.
+        count: The most iterations that there may be; `None` means no limit.
         starts: Whether there is a first iteration; a tensor if that is not known.
-        backward: For each stacked result, whether its last element comes first.
+        backward: For each stacked result, whether the element of the last iteration comes first.
     """
     backward = backward or [False] * len(outline.elements)
     if isinstance(count, int) and count == 0:
-        # XLA has no arrays of nothing.
+        # XLA has no tensor arrays without elements.
         return [*carried, *(tf.zeros((0, *_closed(e)), e.dtype) for e in outline.elements)]
-    # How many there are is known before it runs, or only when it ends.
     is_counted = count is not None and outline.goes_on is not None
     size: Any = count if is_counted else 0
     arrays = [
@@ -128,24 +118,22 @@ def repeated(
             [tf.TensorShape(shape) for shape in outline.carried],
             [tf.TensorShape(None) for _ in arrays],
         ),
-        # Gradients in XLA need a bound.
+        # XLA allocates what the gradient needs of each iteration, and so wants a bound.
         maximum_iterations=count if isinstance(count, int) else None,
     )
     return [*carried, *(array.stack() for array in arrays)]
 
 
 def elements_of(sequence: tf.Tensor) -> tf.TensorArray:
-    """The elements along the first axis, to be read in a loop. Their gradients are summed faster
-    than those of slices.
+    """Returns the elements along the first axis as an array to be read in a loop.
 
-    Args:
-        sequence: With at least one axis.
+    Gradients of an array's elements are summed faster than those of slices.
     """
     size = sequence.shape[0]
     array = tf.TensorArray(
         sequence.dtype,
         tf.shape(sequence)[0] if size is None else size,
-        # One may be read again where a sample is shorter than others.
+        # Backwards, a sample shorter than others reads its first element again.
         clear_after_read=False,
         element_shape=sequence.shape[1:],
     )
@@ -153,14 +141,7 @@ def elements_of(sequence: tf.Tensor) -> tf.TensorArray:
 
 
 def as_tensor(value: Any) -> tf.Tensor:
-    """A value of a graph as a loop carries it.
-
-    Args:
-        value: It.
-
-    Raises:
-        popart_exception: It is a sequence.
-    """
+    """Returns a value of a graph as a tensor that a loop can carry, which no sequence is."""
     if not isinstance(value, Value):
         raise popart_exception(
             "Loops carry and stack tensors only. Received: a sequence of tensors; concatenate it "
@@ -181,7 +162,7 @@ def _check_results(body: Subgraph, results: Sequence[Any], least: int) -> None:
 
 
 def _common(name: str, before: tf.TensorSpec, after: Value) -> Shape:
-    """The shape that what is carried has in all iterations."""
+    """Returns the shape that a carried tensor has in all iterations, `None` where sizes differ."""
     if before.dtype != after.dtype or before.shape.rank != len(after.shape):
         raise popart_exception(
             f"A loop carries tensors of one type and rank. Received: {name!r} of "

@@ -1,4 +1,4 @@
-"""Losses, which training sessions take the gradients of, and the decoder that belongs to one."""
+"""Losses of Graphcore's and ONNX's domains, and the beam search decoder for CTC."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,8 @@ _REDUCTIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "NoReduction": tf.identity,
 }
 
-# What a probability is at least, before its logarithm is taken.
+# PopART's least probability before a logarithm is taken. That of float16 is its smallest normal
+# number, which is more than 1e-7.
 _LEAST_PROBABILITY = {tf.float16: 6.104e-5}
 _LEAST = 1e-7
 
@@ -52,7 +53,8 @@ def nll_loss(
             f"shape {probabilities.shape.as_list()}"
         )
     labels = tf.cast(labels, tf.int32)
-    # An IPU compares labels with the number of each class: what is none of them has none.
+    # An IPU compares labels with the number of each class, so a label that is no class picks no
+    # probability.
     exists = (labels >= 0) & (labels < probabilities.shape[-1])
     chosen = tf.gather(
         probabilities, tf.where(exists, labels, 0), axis=-1, batch_dims=labels.shape.rank
@@ -67,7 +69,7 @@ def nll_loss(
     losses = tf.where(counts, losses, tf.zeros([], losses.dtype))
     if reduce is not tf.reduce_mean:
         return reduce(losses)
-    # There may be more than float16 counts to.
+    # float16 counts exactly up to 2,048 only.
     wide = tf.float32 if losses.dtype == tf.float16 else losses.dtype
     total, number = (tf.reduce_sum(tf.cast(each, wide)) for each in (losses, counts))
     return tf.cast(tf.math.divide_no_nan(total, number), losses.dtype)
@@ -80,7 +82,7 @@ def negative_log_likelihood_loss(x, target, weight=None, *, ignore_index=None, r
 
 @operation("SoftmaxCrossEntropyLoss", since=12)
 def softmax_cross_entropy_loss(scores, labels, weights=None, *, ignore_index=None, reduction):
-    # Classes are the second axis.
+    # ONNX's losses have classes as the second axis, and Graphcore's as the last.
     log_prob = tf.nn.log_softmax(scores, axis=1)
     losses = _negative_log_likelihood(log_prob, labels, weights, ignore_index, reduction)
     return losses, log_prob
@@ -93,7 +95,7 @@ def _negative_log_likelihood(x, target, weight, ignore_index, reduction):
         )
     counts = tf.ones_like(target, tf.bool) if ignore_index is None else target != ignore_index
     labels = tf.where(counts, target, tf.zeros([], target.dtype))
-    # TensorFlow gathers along the last axis.
+    # With `batch_dims`, classes have to come behind all axes of the labels.
     last = tf.transpose(x, [0, *range(2, x.shape.rank), 1])
     chosen = tf.gather(last, labels, axis=-1, batch_dims=labels.shape.rank)
     weights = tf.ones_like(chosen) if weight is None else tf.gather(weight, labels)
@@ -101,6 +103,7 @@ def _negative_log_likelihood(x, target, weight, ignore_index, reduction):
     losses = -chosen * weights
     if reduction == "none":
         return losses
+    # ONNX's mean is weighted: it divides by the weights that count, and not by their number.
     total = tf.reduce_sum(losses)
     return total if reduction == "sum" else total / tf.reduce_sum(weights)
 
@@ -126,7 +129,8 @@ def ctc_loss(
     )
     reduce = _reduction(reduction)
     if reduce is tf.reduce_mean:
-        # Of each loss, its part of one label: long texts do not count more than short ones.
+        # PopART divides each loss by the number of its labels, as PyTorch does, so that long texts
+        # do not count more than short ones.
         losses /= tf.cast(tf.maximum(tf.cast(target_lengths, tf.int32), 1), losses.dtype)
     return reduce(losses)
 
@@ -140,7 +144,7 @@ def ctc_beam_search_decoder(log_probs, lengths, *, blank=0, beam_width=100, top_
 
 
 def _reduction(given: str | int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """How losses become one, by a name or the number of PopART's `ReductionType`."""
+    """Returns how losses are reduced, by the name or the number of a PopART `ReductionType`."""
     names = list(_REDUCTIONS)
     name = names[given] if isinstance(given, int) and 0 <= given < len(names) else given
     if name not in names:
@@ -154,14 +158,15 @@ def _reduction(given: str | int) -> Callable[[tf.Tensor], tf.Tensor]:
 def _with_direct_gradient(
     losses: tf.Tensor, logits: tf.Tensor, probabilities: tf.Tensor, labels: tf.Tensor
 ) -> tf.Tensor:
-    """Losses whose gradient goes to what the softmax of their probabilities takes.
+    """Sends the gradient of losses to the logits, past the softmax that made the probabilities.
 
-    Through the softmax, that of a class would vanish with its probability, which at 0 stays there.
+    PopART's pattern `SoftMaxGradDirect` does so. Through the softmax, the gradient of a label would
+    vanish with its probability, and a probability of 0 would never grow again.
     """
 
     def computed(_: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # A label that is no class has no 1.
+            # `one_hot` of a label that is no class is all zeros.
             is_label = tf.one_hot(labels, probabilities.shape[-1], dtype=probabilities.dtype)
             return (probabilities - is_label) * tf.expand_dims(upstream, -1)
 
@@ -171,10 +176,10 @@ def _with_direct_gradient(
 
 
 def _at_least_epsilon(x: tf.Tensor) -> tf.Tensor:
-    """Probabilities of which logarithms can be taken.
+    """Limits probabilities from below, so that their logarithms are finite.
 
-    IPUs clip the gradient's divisor, and not the gradient: a class whose probability is tiny has
-    a large one. That of `tf.maximum` would be zero.
+    IPUs limit the divisor of the gradient as well, so that a class of tiny probability has a large
+    gradient. That of `tf.maximum` would be zero, hence `stop_gradient`.
     """
     least = tf.constant(_LEAST_PROBABILITY.get(x.dtype, _LEAST), x.dtype)
     return x + tf.stop_gradient(tf.maximum(x, least) - x)

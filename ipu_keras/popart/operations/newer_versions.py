@@ -1,9 +1,8 @@
-"""Versions of ai.onnx behind 11, PopART's last, that change nothing of what an IPU computes.
+"""Lists the versions of ai.onnx after 11, PopART's last, that do not change what is computed.
 
-ONNX gives an operation a new version with each change of its text. Most add types of numbers that
-no IPU has, or say in more words what was so before. Where the meaning did change, there is a
-function for the version; a version that is neither here nor has one is refused, as nobody has
-read it.
+ONNX gives an operation a new version with each change of its text. Most of them add types of
+numbers that no IPU has, or clarify. Where the meaning did change, there is a function for the
+version; a version that is neither here nor has a function is refused, as nobody has read it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from types import MappingProxyType
 
 from ipu_keras.popart.model.graph import AI_ONNX, AI_ONNX_ML
 
-# The last version whose operations are all known, as it is the last of PopART.
+# PopART ends at this opset. All operations up to it are known, so only later ones are looked up.
 LAST_OF_POPART = 11
 
 
@@ -19,7 +18,8 @@ def _each(kinds: str, *versions: int) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(kinds.split(), versions)
 
 
-# By operation: versions that mean what the function means that is the newest before them.
+# By operation: the versions with the same meaning as the newest function before them. A version
+# belongs here only once its text has been read: an entry has it computed as the one before.
 UNCHANGED: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         **_each("Abs Ceil Concat Erf Exp Expand Floor Gather GatherElements Gemm Greater LRN", 13),
@@ -96,11 +96,7 @@ _INSTEAD: Mapping[str, str] = MappingProxyType(
 
 
 def what_instead(domain: str, kind: str) -> str:
-    """What users can do whose model has an operation that is not known; empty if nothing.
-
-    Args:
-        domain: Of the operation.
-        kind: Of the operation.
+    """Says what to do about an unknown operation of a model; empty if there is no advice.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Normalizations by mean and variance, and by norms; images have channels last here."""
+"""Normalizations by mean and variance and by norms; images have channels last here."""
 
 import math
 
@@ -11,7 +11,7 @@ from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.pooling import root
 from ipu_keras.popart.operations.sizes import axis_within, sizes_of
 
-# What TensorFlow's one operation for all of it takes.
+# The types that TensorFlow's fused operation takes.
 _FUSED = (tf.float32, tf.float16, tf.bfloat16)
 
 
@@ -52,7 +52,8 @@ def batch_normalization_7(x, scale, b, mean, var, *, epsilon, momentum, spatial,
 def batch_normalization_6(x, scale, b, mean, var, *, epsilon, is_test, momentum, spatial, context):
     if spatial:
         return _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test)
-    # Each element has numbers of its own, in the order of the model: (channels, ...).
+    # With spatial=0, which version 9 dropped, each element of an image has a scale, an offset and
+    # statistics of its own. They are in the order of the model: (channels, ...).
     rank = len(x.shape)
     as_images = [tf.transpose(one, [*range(1, rank - 1), 0]) for one in (scale, b, mean, var)]
     scale, b, mean, var = (tf.reshape(one, [-1]) for one in as_images)
@@ -75,6 +76,7 @@ def instance_normalization(x, scale, b, *, epsilon):
 @operation("LayerNormalization", since=17)
 def layer_normalization(x, scale, b=None, *, axis, epsilon, stash_type):
     axes = _axes_from(x, axis)
+    # ONNX computes the statistics in `stash_type`, float32 by default, even of float16.
     wide = tf.cast(x, type_of(stash_type))
     mean, variance = tf.nn.moments(wide, axes, keepdims=True)
     inverse = tf.math.rsqrt(variance + epsilon)
@@ -91,7 +93,8 @@ def rms_normalization(x, scale, *, axis, epsilon, stash_type):
 
 @operation("GroupNormalization", since=18, images=["x"], num_images=1)
 def group_normalization_18(x, scale, bias, *, epsilon, num_groups):
-    # There is a number for each group, and each of its channels gets it.
+    # Version 18 has one scale and offset for each group, which version 21 corrected to one for each
+    # channel, as all frameworks have it.
     size = x.shape[-1] // num_groups
     scale, bias = tf.repeat(scale, size), tf.repeat(bias, size)
     return _by_group(x, scale, bias, epsilon, num_groups, x.dtype)
@@ -118,12 +121,12 @@ def _by_group(x, scale, bias, epsilon, num_groups, dtype):
 
 
 def _axes_from(x, axis):
-    """The axes from one on to the last."""
     return list(range(axis_within(axis, len(x.shape)), len(x.shape)))
 
 
 @operation("LRN", images=["x"], num_images=1)
 def lrn(x, *, alpha, beta, bias, size):
+    # If the size is even, ONNX has one channel more behind; TensorFlow has the same on both sides.
     before, behind = (size - 1) // 2, size // 2
     if before == behind and len(x.shape) == 4 and x.dtype in _FUSED:
         return tf.nn.local_response_normalization(x, before, bias, alpha / size, beta)
@@ -147,12 +150,14 @@ def mean_variance_normalization(x, *, axes, context):
     places = context.order.permutation(len(x.shape))
     axes = [places.index(axis % len(x.shape)) for axis in axes]
     mean, variance = tf.nn.moments(x, axes, keepdims=True)
-    # As ONNX defines it.
+    # ONNX defines it so: a small number is added to the deviation, not to the variance.
     return (x - mean) / (root(variance, 2) + 1e-9)
 
 
 def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_test=False):
-    """Normalized images, and in training the running and the batch's statistics."""
+    """Returns normalized images, and in training the running and the batch's statistics."""
+    # Before version 14, a node says by its outputs whether it trains: with one it normalizes by the
+    # running statistics, with more by the batch's.
     wants_statistics = any(context.is_needed(output) for output in range(1, 5))
     if is_test or not wants_statistics:
         normalized = _normalized(x, scale, b, mean, var, epsilon)
@@ -161,7 +166,7 @@ def _batch_normalization(x, scale, b, mean, var, epsilon, momentum, context, is_
 
 
 def _by_batch(x, scale, b, mean, var, epsilon, momentum):
-    """Images normalized by their own statistics; running ones, then those of the batch."""
+    """Normalizes by the batch's statistics; returns the running ones, then those of the batch."""
     normalized, batch_mean, batch_var = _normalized_by_batch(x, scale, b, epsilon)
     batch_mean, batch_var = tf.cast(batch_mean, mean.dtype), tf.cast(batch_var, var.dtype)
     running_mean = momentum * mean + (1 - momentum) * batch_mean
@@ -171,10 +176,11 @@ def _by_batch(x, scale, b, mean, var, epsilon, momentum):
 
 def _normalized(x, scale, b, mean, var, epsilon):
     if x.dtype not in _FUSED:
-        # Running statistics are no parameters, and the fused operation has no gradients for them.
+        # Running statistics are not trained, and the fused operation below has no gradients for
+        # them either.
         mean, var = tf.stop_gradient(mean), tf.stop_gradient(var)
         return tf.nn.batch_normalization(x, mean, var, b, scale, epsilon)
-    # TensorFlow computes it together with a convolution before it, and an activation behind it.
+    # TensorFlow fuses this with a convolution before it and an activation behind it.
     return _as_before(_fused(_as_planes(x), scale, b, mean, var, epsilon, False).y, x)
 
 
@@ -184,14 +190,14 @@ def _normalized_by_batch(x, scale, b, epsilon):
         mean, var = tf.nn.moments(x, axes)
         return tf.nn.batch_normalization(x, mean, var, b, scale, epsilon), mean, var
     fused = _fused(_as_planes(x), scale, b, [], [], epsilon, True)
-    # TensorFlow's variance is that of the population, by the count less one.
+    # TensorFlow divides by the count less one, and ONNX by the count.
     count = tf.cast(tf.size(x) // x.shape[-1], tf.float32)
     var = fused.batch_variance * ((count - 1) / count)
     return _as_before(fused.y, x), fused.batch_mean, var
 
 
 def _fused(x, scale, b, mean, var, epsilon, is_training):
-    # Not `fused_batch_norm`, which takes no epsilon below 1.001e-5.
+    # Not `fused_batch_norm`, which raises an epsilon below 1.001e-5 to that.
     wide = [tf.cast(one, tf.float32) for one in (scale, b, mean, var)]
     return tf.raw_ops.FusedBatchNormV3(
         x=x,
@@ -205,7 +211,7 @@ def _fused(x, scale, b, mean, var, epsilon, is_training):
 
 
 def _as_planes(x):
-    """Images with two axes between batch and channels."""
+    """Reshapes images so that they have two axes between batch and channels."""
     rank = len(x.shape)
     if rank == 4:
         return x

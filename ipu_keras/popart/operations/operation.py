@@ -1,4 +1,7 @@
-"""How an operation of ONNX is written down: a function of tensors, and what it wants them to be."""
+"""Declares an operation of ONNX: a function of tensors, and the form in which it wants them.
+
+`Evaluation` brings tensors into that form; the functions themselves know no graph.
+"""
 
 import functools
 import inspect
@@ -14,33 +17,33 @@ CONTEXT = "context"
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation, from one version of its domain on.
+    """One operation, from one version of its domain up to the next that changes its meaning.
 
     Args:
-        kind: Such as `"LeakyRelu"`.
-        function: Computes it. Its positional parameters are the inputs, `None` where an optional
-            one is left out; keyword-only ones are the attributes, with an underscore behind
-            names that are Python's own. It returns a tensor, or an array where the result is
-            known; a tuple if it has several results; a list for a sequence. With graphs among
-            its attributes, it takes `Value`s, or lists of them, and may return such too.
-        since: The first version of its domain in which it is so.
-        domain: Whose it is.
-        static: Inputs that have to be known while tracing; they are arrays.
-        images: Inputs whose channels are wanted last.
-        kernels: Inputs wanted as weights `(..., in, out)`.
+        kind: The ONNX operator type, such as `"LeakyRelu"`.
+        function: Computes the operation. Positional parameters are the inputs, `None` where an
+            optional one is left out; keyword-only parameters are the attributes, with an
+            underscore behind names that Python reserves. It returns a tensor, an array if the
+            result is known while tracing, a tuple of several results, or a list for a sequence.
+            If an attribute is a graph, it takes and may return `Value`s or lists of them.
+        since: The first version of the domain in which the operation means this.
+        static: Inputs that must be known while tracing; the function gets arrays.
+        images: Inputs that the function wants with channels last.
+        kernels: Inputs that the function wants as weights `(..., in, out)`.
         num_images: How many of the first results have channels last.
-        elementwise: Whether each element of the only result depends on the elements at its
-            place, so that the order of axes does not matter.
-        axis: The attribute, or the static input, that names an axis, or a list of them, if images
-            may stay as they are for it. Results may lack these axes.
-        any_order: Whether its function takes images with channels last as they are: it asks
-            `context.order` where axes are, and its results have that order too, unless it
-            returns a `Value`. Inputs of less axes are as in the model.
+        elementwise: Whether each element of the only result depends only on the elements at the
+            same place, so that the order of axes does not matter.
+        axis: The attribute or static input that names one or more axes, if images may keep
+            channels last for this operation. Results may lack these axes.
+        any_order: Whether the function takes images with channels last as they are. It finds
+            axes by `context.order`, and its results have that order unless they are `Value`s.
+            Inputs of lower rank are as in the model.
         is_random: Whether it draws random numbers, so that it is never computed while tracing.
-        has_effects: Whether it does something when it runs, so that it is never computed before.
-        sizes_by_values: Whether the sizes of its results depend on values. Programs of IPUs are
-            static, so it is computed while tracing wherever what it takes is known.
-        recurs: Whether the inputs before a variadic one are a group that may come several times.
+        has_effects: Whether it does something when it runs, so that it is never computed while
+            tracing.
+        sizes_by_values: Whether the sizes of results depend on values. Programs of IPUs are
+            static, so it is computed while tracing wherever its inputs are known.
+        recurs: Whether the inputs before a variadic one form a group that may be repeated.
         is_expanded: Whether the nodes of ONNX's own definition are computed in its place.
     """
 
@@ -62,34 +65,31 @@ class Operation:
     is_expanded: bool = False
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:
-        """Computes it."""
         return self.function(*inputs, **attributes)
 
     @functools.cached_property
     def parameters(self) -> list[inspect.Parameter]:
-        """Those of the function."""
         return list(inspect.signature(self.function).parameters.values())
 
     @functools.cached_property
     def inputs(self) -> list[inspect.Parameter]:
-        """Parameters that are inputs; the last may stand for any number."""
+        """The parameters that are inputs; the last may be variadic."""
         return [p for p in self.parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
 
     @functools.cached_property
     def attributes(self) -> dict[str, inspect.Parameter]:
-        """Parameters that are attributes, by their names in ONNX."""
+        """The parameters that are attributes, by their names in ONNX."""
         named = {p.name: p for p in self.parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         named.pop(CONTEXT, None)
         return {name.rstrip("_"): parameter for name, parameter in named.items()}
 
     @property
     def keeps_order(self) -> bool:
-        """Whether images may stay as they are for it."""
+        """Whether images may keep channels last for this operation."""
         return self.elementwise or self.any_order or self.axis is not None
 
     @functools.cached_property
     def wants_context(self) -> bool:
-        """Whether the function takes the `Context` of its node."""
         return any(parameter.name == CONTEXT for parameter in self.parameters)
 
 
@@ -110,7 +110,7 @@ def operation(
     sizes_by_values: bool = False,
     recurs: bool = False,
 ) -> Callable[[Callable[..., Any]], Operation]:
-    """Makes an `Operation` of a function; the arguments are those of that class.
+    """Makes an `Operation` of the decorated function; arguments are the fields of that class.
 
     Example:
 
@@ -144,5 +144,4 @@ def operation(
     return made
 
 
-# Of Graphcore's own domain.
 graphcore_operation = functools.partial(operation, domain=AI_GRAPHCORE)

@@ -1,4 +1,4 @@
-"""Poolings; images have channels last here."""
+"""Average, maximum and norm poolings of any rank; images have channels last here."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.windows import Windows, windows_of
 
-# Pools images with one window for each axis: images, kernel, strides, pads.
+# Pools images of two axes, given the kernel, strides and pads of these.
 _Pool = Callable[[tf.Tensor, list[int], list[int], list[tuple[int, int]]], tf.Tensor]
 
 
@@ -62,6 +62,8 @@ def average_pool_22(
     pads=None,
     strides=None,
 ):
+    # Since version 22, `ceil_mode` adds no window that starts in the pads behind an image, as in
+    # PyTorch.
     asked = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations}
     windows = windows_of(x, kernel_shape, ceil_mode=bool(ceil_mode), begins_within=True, **asked)
     return _averaged(x, windows, windows_of(x, kernel_shape, **asked), count_include_pad)
@@ -201,7 +203,8 @@ def max_unpool(x, indices, output_shape=None, *, kernel_shape, pads=None, stride
             x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True
         )
     ]
-    # The indices are those of the sizes that the pooling has by itself; zeros make up the rest.
+    # `output_shape` does not change what the indices mean: they count in the sizes that follow
+    # from the attributes, and zeros fill up what is wanted beyond these.
     wanted = [-1, -1, *sizes] if output_shape is None else output_shape.tolist()
     missing = [want - size for want, size in zip(wanted[2:], sizes, strict=False)]
     if len(wanted) != rank + 2 or min(missing) < 0:
@@ -225,7 +228,7 @@ def _averaged(
         return _pooled(x, windows, _average)
     if not count_include_pad and not is_dilated and _is_same(windows):
         return _pooled(x, windows, _average_of_same)
-    # What a last window sees behind the pads counts in neither case.
+    # `ceil_mode` lets the last window reach beyond the pads; what it meets there never counts.
     counts = _counts(windows, without_ceil if count_include_pad else None)
     if is_dilated:
         return tf.add_n(_seen(x, windows, 0)) / tf.constant(counts[..., None], x.dtype)
@@ -252,11 +255,10 @@ def _lp_pooled(x: tf.Tensor, windows: Windows, p: int) -> tf.Tensor:
 
 
 def root(powers: tf.Tensor, p: int) -> tf.Tensor:
-    """The p-th root of sums of powers, whose gradient is zero at zero.
+    """Returns the p-th root of sums of powers, whose gradient is zero at zero.
 
-    Args:
-        powers: At least zero.
-        p: At least 1.
+    The gradient of TensorFlow's root is infinite there, and NaN behind a product with zero; the
+    inner `tf.where` keeps zeros away from it.
     """
     if p == 1:
         return powers
@@ -277,7 +279,7 @@ def _spatial_axes(x: tf.Tensor) -> list[int]:
 
 
 def _pooled(x: tf.Tensor, windows: Windows, pool: _Pool) -> tf.Tensor:
-    """Images pooled two axes after the other; TensorFlow's kernels for three know float32 only."""
+    """Pools two axes at a time, as TensorFlow's kernels for three axes know float32 only."""
     kernel, strides, pads = list(windows.kernel), list(windows.strides), windows.pads
     if len(kernel) == 1:
         flat = tf.expand_dims(x, 2)
@@ -315,7 +317,8 @@ def _largest(
     pads: Sequence[tuple[int, int]],
 ) -> tf.Tensor:
     if any(pad > 0 for both in pads for pad in both):
-        # XLA, by whose operations programs are modelled, has no pooling with pads of its own.
+        # Programs are modelled by XLA's operations, and TensorFlow's pooling with explicit pads has
+        # no translation to XLA.
         x = tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=_lowest(x.dtype))
     return tf.nn.max_pool2d(x, kernel, strides, "VALID")
 
@@ -325,7 +328,7 @@ def _lowest(dtype: tf.DType) -> float | int:
 
 
 def _is_same(windows: Windows) -> bool:
-    """Whether TensorFlow's "SAME" means these windows."""
+    """Whether these windows are those of TensorFlow's "SAME", whose average leaves out pads."""
     return windows.counts == [
         -(-size // stride) for size, stride in zip(windows.sizes, windows.strides, strict=True)
     ] and windows.pads == [
@@ -340,7 +343,7 @@ def _is_same(windows: Windows) -> bool:
 
 
 def _counts(windows: Windows, counted: Windows | None) -> np.ndarray:
-    """How many elements of each window count: those of the images, or of other windows' pads."""
+    """Counts the elements of each window that lie in the images, or in the pads of `counted`."""
     result = np.ones((), np.float64)
     for axis, count in enumerate(windows.counts):
         first = 0 if counted is None else -counted.begins[axis]
@@ -353,7 +356,7 @@ def _counts(windows: Windows, counted: Windows | None) -> np.ndarray:
 
 
 def _seen(x: tf.Tensor, windows: Windows, around: float) -> list[tf.Tensor]:
-    """What each element of the kernel meets, one after the other, with a number in the pads."""
+    """Returns the parts of images, padded with `around`, that each element of the kernel meets."""
     padded = tf.pad(x, [(0, 0), *windows.pads, (0, 0)], constant_values=around)
     found = []
     for place in itertools.product(*map(range, windows.kernel)):
@@ -368,7 +371,10 @@ def _seen(x: tf.Tensor, windows: Windows, around: float) -> list[tf.Tensor]:
 
 
 def _indices(x: tf.Tensor, windows: Windows, *, column_major: bool) -> tf.Tensor:
-    """Where in the flat tensor of the model the largest element of each window is."""
+    """Returns where in the model's flat tensor the largest element of each window is.
+
+    ONNX counts with channels before the spatial axes, and over the whole batch.
+    """
     rank = len(windows.kernel)
     which = tf.argmax(tf.stack(_seen(x, windows, _lowest(x.dtype))), 0, tf.int64)
     within = np.indices(windows.kernel).reshape(rank, -1)

@@ -1,4 +1,4 @@
-"""Products of matrices, and what else is computed from matrices."""
+"""Matrix products, determinants and Einstein sums."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from ipu_keras.popart.operations.sizes import sizes_of
 @operation("MatMul")
 def matmul(a, b):
     if a.shape.rank > 2 and b.shape.rank == 2:
-        # As one product: with oneDNN and AVX-512, TensorFlow 2.21's of operands `(n, 1, m, k)` and
-        # `(k, j)` writes behind its result, which ends processes at random.
+        # Computed as one product: with oneDNN and AVX-512, TensorFlow 2.21's batched product of
+        # `(n, 1, m, k)` and `(k, j)` writes behind its result, which ends processes at random.
         *outer, inner = sizes_of(a)
         product = _product(tf.reshape(a, [-1, inner]), b)
         return tf.reshape(product, [*outer, sizes_of(b)[1]])
@@ -35,7 +35,7 @@ def gemm(a, b, c=None, *, alpha, beta, transA, transB):
     if c is None:
         return product
     if c.shape.rank == 2 and c.shape[0] == 1:
-        # One row is a bias, which TensorFlow computes with the product, if it is a vector.
+        # One row is a bias, which TensorFlow fuses with the product if it is a vector.
         c = tf.squeeze(c, 0)
     return product + _scaled(c, beta)
 
@@ -59,7 +59,8 @@ def gemm_6(a, b, c, *, alpha, beta, transA, transB, broadcast):
 def _product(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
     if not a.dtype.is_unsigned:
         return tf.matmul(a, b, transpose_a, transpose_b)
-    # TensorFlow multiplies no matrices of these; what overflows does so alike.
+    # TensorFlow has no product of unsigned matrices. Modulo a power of two, sums of 64 bits wrap
+    # around to the same result.
     product = tf.matmul(tf.cast(a, tf.int64), tf.cast(b, tf.int64), transpose_a, transpose_b)
     return tf.cast(product, a.dtype)
 
@@ -75,7 +76,7 @@ def _scaled(x: Any, factor: float) -> Any:
 @operation("Det", since=11)
 def det(x):
     if x.dtype is tf.float16:
-        # TensorFlow has no kernel for it.
+        # TensorFlow has no float16 kernel for determinants.
         return tf.cast(tf.linalg.det(tf.cast(x, tf.float32)), x.dtype)
     return tf.linalg.det(x)
 

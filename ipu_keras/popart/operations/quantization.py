@@ -1,6 +1,6 @@
-"""Tensors of 8 bits with a scale and a zero point, and products of them.
+"""Quantized tensors of 8 bits with a scale and a zero point, and products of them.
 
-Sums of products of integers are computed in float64, which holds them exactly and for which
+Sums of integer products are computed in float64, which holds them exactly and for which
 TensorFlow has all kernels.
 """
 
@@ -29,7 +29,7 @@ def quantize_linear_13(x, y_scale, y_zero_point=None, *, axis):
 
 @operation("QuantizeLinear", since=19)
 def quantize_linear_19(x, y_scale, y_zero_point=None, *, axis, saturate):
-    # Only numbers of 8 bits have limits that it speaks of, and no IPU has those.
+    # `saturate` is about floating point numbers of 8 bits, which these devices do not have.
     return quantize_linear_13(x, y_scale, y_zero_point, axis=axis)
 
 
@@ -85,10 +85,11 @@ def dequantize_linear(x, x_scale, x_zero_point=None):
 
 @operation("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x):
+    # The range always contains 0, so that 0 is represented exactly.
     least = tf.minimum(tf.reduce_min(x), 0)
     most = tf.maximum(tf.reduce_max(x), 0)
     scale = (most - least) / 255
-    # Of zeros only, the scale is zero, and so is all.
+    # If all elements are zero, the scale is zero, and both quotients are set to 0.
     zero_point = tf.cast(tf.round(tf.math.divide_no_nan(-least, scale)), tf.uint8)
     return _quantized(tf.math.divide_no_nan(x, scale), zero_point), scale, zero_point
 
@@ -151,7 +152,7 @@ def qlinear_conv(
 
 
 def _along(x, each, axis, block_size=0):
-    """A scale or zero point as it broadcasts: of all, of each place on an axis, or of blocks."""
+    """Reshapes a scale or zero point to broadcast: one, or one an index or block of `axis`."""
     if each is None or each.shape.rank == 0:
         return each
     if block_size:
@@ -182,12 +183,12 @@ def _product(a, b, a_zero_point, b_zero_point):
 
 
 def _by_row(each: tf.Tensor) -> tf.Tensor:
-    """What each row of a matrix has one of."""
+    """Reshapes a vector with a number for each row of a matrix to broadcast."""
     return tf.expand_dims(each, -1) if len(each.shape) == 1 else each
 
 
 def _wide(x: tf.Tensor, zero_point: tf.Tensor | None) -> tf.Tensor:
-    """Integers less their zero point."""
+    """Subtracts the zero point of integers, as float64."""
     if x.dtype not in (tf.uint8, tf.int8):
         raise popart_exception(
             f"It takes integers of 8 bits, uint8 or int8. Received: {x.dtype.name}"
@@ -197,7 +198,7 @@ def _wide(x: tf.Tensor, zero_point: tf.Tensor | None) -> tf.Tensor:
 
 
 def _quantized(scaled: tf.Tensor, zero_point: tf.Tensor) -> tf.Tensor:
-    """The nearest integers, of two the even one, as far as the type of the zero point goes."""
+    """Rounds halves to even, adds the zero point, and saturates at the limits of its type."""
     dtype = zero_point.dtype
     shifted = tf.round(scaled) + tf.cast(zero_point, scaled.dtype)
     return tf.cast(tf.clip_by_value(shifted, dtype.min, dtype.max), dtype)

@@ -1,4 +1,4 @@
-"""Random numbers, which sessions draw from their seed."""
+"""Random numbers, which are drawn from the seed of the session."""
 
 from typing import Any
 
@@ -60,14 +60,7 @@ def _seed(attribute: float | None, context: Any) -> Any:
 
 
 def check_no_seed(attribute: float | None) -> None:
-    """Refuses the seed of a single node.
-
-    Args:
-        attribute: It, or `None`.
-
-    Raises:
-        popart_exception: There is one.
-    """
+    """Raises a `popart_exception` if a node has a seed of its own."""
     if attribute is not None:
         raise popart_exception(
             "The optional attribute `seed` is not supported: a session has one seed for all "

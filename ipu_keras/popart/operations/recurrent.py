@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, GRU and LSTM, in both directions."""
+"""The recurrent layers RNN, GRU and LSTM in both directions, as loops over time."""
 
 import functools
 import inspect
@@ -12,7 +12,8 @@ from ipu_keras.popart.operations.operation import Operation, operation
 
 _Activation = Callable[[tf.Tensor], tf.Tensor]
 
-# By name in small letters: the function, and the defaults of what it takes besides its input.
+# By lower-case name: the function, and ONNX's defaults of its further arguments, which are those of
+# the operations with the same names.
 _ACTIVATIONS: dict[str, tuple[Callable[..., tf.Tensor], tuple[tuple[str, float], ...]]] = {
     "relu": (tf.nn.relu, ()),
     "tanh": (tf.tanh, ()),
@@ -42,16 +43,14 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., tf.Tensor], tuple[tuple[str, float],
 
 @dataclass(frozen=True)
 class _Sequences:
-    """What all recurrent layers are told.
+    """The inputs and attributes that all recurrent layers have.
 
     Args:
-        x: `(time, batch, features)`.
-        w: `(directions, gates * hidden, features)`.
-        r: `(directions, gates * hidden, hidden)`.
-        b: Biases of inputs, then of the state, `(directions, 2 * gates * hidden)`.
-        lengths: Of sequences, `(batch,)`.
-        direction: `"forward"`, `"reverse"` or `"bidirectional"`.
-        activations: For each direction.
+        x: The sequences, in the shape `(time, batch, features)`.
+        w: Weights of the input, in the shape `(directions, gates * hidden, features)`.
+        r: Weights of the state, in the shape `(directions, gates * hidden, hidden)`.
+        b: Biases of the input, then of the state: `(directions, 2 * gates * hidden)`.
+        lengths: The length of each sequence, `(batch,)`; `None` if all have all steps.
     """
 
     x: tf.Tensor
@@ -67,11 +66,11 @@ class _Sequences:
         return 2 if self.direction == "bidirectional" else 1
 
     def is_reversed(self, direction: int) -> bool:
-        """Whether a direction begins with what comes last."""
+        """Whether a direction begins with the last step."""
         return self.direction == "reverse" or direction == 1
 
     def initial(self, given: tf.Tensor | None, direction: int) -> tf.Tensor:
-        """A state at the beginning, zeros if it is not given."""
+        """Returns the initial state of a direction, zeros if none is given."""
         if given is not None:
             return given[direction]
         batch = self.x.shape[1]
@@ -95,7 +94,7 @@ def rnn(
     direction,
     hidden_size=None,
 ):
-    # ONNX gives two defaults, for both directions.
+    # The default in ONNX's schema has two names, even if there is one direction.
     count = 2 if direction == "bidirectional" else 1
     names = activations[:count] if activations == ["Tanh", "Tanh"] else activations
     chosen = _chosen(names, ["Tanh"], direction, activation_alpha, activation_beta, clip)
@@ -136,6 +135,8 @@ def gru(
         (hidden,) = state
         weights = sequences.r[direction]
         bias = sequences.b[direction, 3 * size :]
+        # ONNX's order of gates is update, reset, hidden. By default the reset gate comes before the
+        # recurrent product, as in the original paper; cuDNN's GRU is `linear_before_reset`.
         x_update, x_reset, x_hidden = tf.split(gates, 3, axis=-1)
         if linear_before_reset:
             products = tf.matmul(hidden, weights, transpose_b=True) + bias
@@ -180,6 +181,8 @@ def lstm(
         f, g, h = sequences.activations[direction]
         hidden, cell = state
         gates += tf.matmul(hidden, sequences.r[direction], transpose_b=True)
+        # ONNX's order of gates is input, output, forget, cell, unlike Keras's and Poplar's; that of
+        # peepholes is input, output, forget.
         of_input, of_output, of_forget, of_cell = tf.split(gates, 4, axis=-1)
         if p is not None:
             peep_input, peep_output, peep_forget = tf.split(p[direction], 3)
@@ -189,6 +192,7 @@ def lstm(
         staying = 1 - entering if input_forget else f(of_forget)
         cell = staying * cell + entering * g(of_cell)
         if p is not None:
+            # This peephole alone sees the new cell.
             of_output += peep_output * cell
         return f(of_output) * h(cell), cell
 
@@ -196,12 +200,12 @@ def lstm(
 
 
 def _with_layout(layer: Operation) -> Operation:
-    """A layer as it is since version 14: batches may be the first axis of all that has them."""
+    """Declares version 14 of a layer, in which the batch may be the first axis (`layout=1`)."""
 
     def laid_out(x, w, r, b=None, sequence_lens=None, *states, layout, **attributes):
         if not layout:
             return layer(x, w, r, b, sequence_lens, *states, **attributes)
-        # Peepholes come last, and have no batch.
+        # Peepholes, the last of the inputs, have two axes and no batch.
         inner = [each if each is None or each.shape.rank < 3 else _swapped(each) for each in states]
         every, *last = layer(_swapped(x), w, r, b, sequence_lens, *inner, **attributes)
         return tf.transpose(every, [2, 0, 1, 3]), *map(_swapped, last)
@@ -220,8 +224,8 @@ def _swapped(x: tf.Tensor) -> tf.Tensor:
 rnn_14, gru_14, lstm_14 = map(_with_layout, (rnn, gru, lstm))
 
 
-# Their first versions say by an attribute whether all states are wanted; that nodes name them
-# says so too, as it does in all versions.
+# The first versions have an attribute `output_sequence` for whether all states are wanted. It is
+# not needed: as in all versions, a node names the outputs that it wants.
 
 
 @operation("RNN", since=1)
@@ -365,7 +369,7 @@ def _computed(
     initial: Sequence[tf.Tensor | None],
     bias_of: Callable[[tf.Tensor], tf.Tensor],
 ) -> tuple[tf.Tensor, ...]:
-    """All states `(time, directions, batch, hidden)`, and the last ones of hidden and others."""
+    """Returns all states `(time, directions, batch, hidden)`, then the last ones of each kind."""
     histories, finals = [], []
     for direction in range(sequences.num_directions):
         start = tuple(sequences.initial(one, direction) for one in initial)
@@ -376,7 +380,7 @@ def _computed(
 
 
 def _one_direction(sequences, step, start, direction, bias_of):
-    # The inputs' share of all steps is one product.
+    # One product computes the input's share of all steps before the loop.
     products = tf.tensordot(sequences.x, tf.transpose(sequences.w[direction]), 1)
     gates = products + bias_of(sequences.b[direction])
     reverse = sequences.is_reversed(direction)
@@ -389,7 +393,7 @@ def _one_direction(sequences, step, start, direction, bias_of):
         new = step(state, element[0], direction)
         if len(element) == 1:
             return new
-        # After its end a sequence keeps its state; backwards, it begins at its end.
+        # After its end a sequence keeps its state; in reverse it starts at its own last element.
         is_within = element[1]
         return tuple(tf.where(is_within, *each) for each in zip(new, state, strict=True))
 
@@ -409,7 +413,10 @@ def _chosen(
     betas: Sequence[float] | None,
     clip: float | None,
 ) -> list[list[_Activation]]:
-    """The activations of each direction; numbers for them are taken in their order."""
+    """Returns the activations of each direction.
+
+    ONNX lists `alphas` and `betas` only for those functions that take them, in their order.
+    """
     if direction not in ("forward", "reverse", "bidirectional"):
         raise popart_exception(
             f"`direction` must be 'forward', 'reverse' or 'bidirectional'. Received: {direction!r}"

@@ -1,4 +1,4 @@
-"""Sums, means, extremes and norms over axes, and where the extremes are."""
+"""Reductions over axes, positions of extremes, and cumulative sums and products."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ import tensorflow as tf
 from ipu_keras.popart.operations.operation import Operation, operation
 from ipu_keras.popart.operations.sizes import axis_within
 
-# Takes the tensor, its axes (`None` for all) and whether they are kept, as TensorFlow names them.
+# Takes the tensor, its axes (`None` for all) and whether they are kept, by TensorFlow's names.
 _Reduce = Callable[..., Any]
 
 
 def _by_attribute(kind: str, reduce: _Reduce) -> Operation:
-    """A reduction over axes of an attribute; over all, if it names none or its list is empty."""
+    """Declares a reduction whose axes are an attribute; without any it reduces all axes."""
 
     @operation(kind, axis="axes")
     def reduced(x, *, axes=None, keepdims):
@@ -24,7 +24,10 @@ def _by_attribute(kind: str, reduce: _Reduce) -> Operation:
 
 
 def _by_input(kind: str, since: int, reduce: _Reduce) -> Operation:
-    """A reduction over axes of an input; over all or over none, if it names none."""
+    """Declares a reduction whose axes are an input, as ONNX has it since version 13 or 18.
+
+    Without axes it reduces all of them, or none with `noop_with_empty_axes`.
+    """
 
     @operation(kind, since=since, static=["axes"], axis="axes")
     def reduced(x, axes=None, *, keepdims, noop_with_empty_axes):
@@ -36,7 +39,7 @@ def _by_input(kind: str, since: int, reduce: _Reduce) -> Operation:
 
 
 def _exact(compute: _Reduce) -> _Reduce:
-    """A reduction whose way leads through fractions: of integers, what is before the point."""
+    """Wraps a reduction that computes with fractions: integers are reduced in float64, then cut."""
 
     def reduce(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
         exact = tf.cast(x, tf.float64) if x.dtype.is_integer else x
@@ -46,7 +49,7 @@ def _exact(compute: _Reduce) -> _Reduce:
 
 
 def _norm(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
-    # With 16 bits squares overflow from 256 on. XLA has no kernel for TensorFlow's own norm.
+    # Squares of float16 overflow from 256 on. XLA has no translation of TensorFlow's own norm.
     wide = tf.cast(x, tf.float32) if x.dtype.size < 4 else x
     return tf.cast(tf.sqrt(tf.reduce_sum(wide * wide, axis, keepdims)), x.dtype)
 
@@ -64,6 +67,7 @@ def _logarithm_of_sum(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any
 
 
 def _largest(x: Any, axis: Sequence[int] | None, keepdims: bool) -> Any:
+    # ONNX takes booleans here since version 20, for which TensorFlow has other operations.
     reduce = tf.reduce_any if x.dtype.is_bool else tf.reduce_max
     return reduce(x, axis, keepdims)
 
@@ -119,7 +123,7 @@ def arg_min_12(x, *, axis, keepdims, select_last_index):
 
 
 def _last(find: Callable[..., Any]) -> Callable[..., Any]:
-    """Finds the last of several, where TensorFlow finds the first."""
+    """Makes a function find the last of equal extremes, where TensorFlow finds the first."""
 
     def found(x: Any, axis: int, output_type: tf.DType) -> Any:
         size = tf.cast(tf.shape(x)[axis], output_type)
@@ -135,12 +139,12 @@ def _position(find: Callable[..., Any], x: Any, axis: int, keepdims: int) -> Any
 
 @operation("TopK", since=11, static=["k"])
 def top_k(x, k, *, axis, largest, sorted_):
-    # They are in order whether this is asked for or not, which is one of the orders allowed.
+    # Without `sorted` ONNX allows any order, and so the sorted one.
     ordered = _moved(x, axis, -1)
     if not largest:
         ordered = _reversed_order(ordered)
     values, positions = tf.math.top_k(ordered, int(k.item()))
-    # TensorFlow has a gradient only where the positions have 32 bits.
+    # TensorFlow's gradient needs positions of 32 bits, so they are cast behind it.
     positions = tf.cast(positions, tf.int64)
     if not largest:
         values = _reversed_order(values)
@@ -168,7 +172,10 @@ def _moved(x: Any, source: int, destination: int) -> Any:
 
 
 def _reversed_order(x: Any) -> Any:
-    """Numbers of which the smallest is the largest; of integers none is without its opposite."""
+    """Reverses the order of numbers.
+
+    Integers are inverted bit by bit: the least of them has no negative, nor has any unsigned one.
+    """
     return tf.bitwise.invert(x) if x.dtype.is_integer else -x
 
 

@@ -1,4 +1,4 @@
-"""Regions of images, as detectors of objects use them: pooling and choosing them."""
+"""Pools and selects regions of images, as object detectors do."""
 
 import itertools
 
@@ -50,7 +50,8 @@ def roi_align_16(
             "`coordinate_transformation_mode` must be 'half_pixel' or 'output_half_pixel'. "
             f"Received: {coordinate_transformation_mode!r}"
         )
-    # Since this version regions are half a pixel further to the front, and may be of any size.
+    # "half_pixel", the default since version 16, moves regions half a pixel to the front, and does
+    # not widen them to a pixel.
     is_new = coordinate_transformation_mode == "half_pixel"
     return _aligned(
         x,
@@ -77,7 +78,8 @@ def _aligned(x, rois, batch_indices, mode, size, sampling_ratio, least_size):
         & _first(column_counts, tf.shape(columns)[2])[:, None, None, None, :, None]
     )
     if mode == "max":
-        # Of all corners, not of their sums: so does everybody who has this version.
+        # The maximum is that of the weighted corners, and not of the interpolated samples that
+        # ONNX's text describes: other implementations have it so.
         largest = tf.reduce_max(tf.stack(corners), 0)
         return tf.reduce_max(tf.where(is_sample, largest, x.dtype.min), [2, 4])
     total = tf.reduce_sum(tf.where(is_sample, tf.add_n(corners), 0), [2, 4])
@@ -89,7 +91,8 @@ def _aligned(x, rois, batch_indices, mode, size, sampling_ratio, least_size):
 def max_roi_pool(x, rois, *, pooled_shape, spatial_scale):
     _check_regions(x, rois, 5)
     batch = tf.cast(rois[:, 0], tf.int32)
-    # Half away from zero.
+    # Regions are rounded to pixels, halves away from zero as C's `round` does; `tf.round` rounds
+    # them to even.
     scaled = rois[:, 1:] * spatial_scale
     edges = tf.cast(tf.sign(scaled) * tf.floor(tf.abs(scaled) + 0.5), tf.int32)
     left, top, right, bottom = tf.unstack(edges, axis=1)
@@ -133,6 +136,7 @@ def non_max_suppression(
             f"scores of shape {scores.shape.as_list()}. Give the model's input a shape."
         )
     if max_output_boxes_per_class is None:
+        # ONNX's default is 0, which selects nothing.
         return np.zeros((0, 3), np.int64)
     most = tf.cast(tf.reshape(max_output_boxes_per_class, []), tf.int32)
     overlap = 0.0 if iou_threshold is None else tf.reshape(iou_threshold, [])
@@ -164,7 +168,9 @@ def _check_regions(x: tf.Tensor, rois: tf.Tensor, count: int) -> None:
 def _samples(
     begin, end, num_bins: int, sampling_ratio: int, least_size: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where bins of regions are sampled, `(regions, bins, samples)`, and how often each is."""
+    """Returns where bins are sampled, `(regions, bins, samples)`, and how often, `(regions,)`."""
+    # With a sampling ratio of 0 the number of samples depends on the size of a region; all regions
+    # get as many places as the largest needs, and callers mask the rest.
     length = tf.maximum(end - begin, least_size) if least_size else end - begin
     bin_size = length / num_bins
     if sampling_ratio > 0:
@@ -184,7 +190,7 @@ def _first(counts: tf.Tensor, most: tf.Tensor) -> tf.Tensor:
 
 
 def _corners(x, batch, rows, columns) -> list[tf.Tensor]:
-    """The four pixels around each sample, times what they count."""
+    """Returns the four pixels around each sample, each times its weight."""
     row_ends, column_ends = _ends(rows, x.shape[1]), _ends(columns, x.shape[2])
     found = []
     for (row, row_share), (column, column_share) in itertools.product(row_ends, column_ends):
@@ -200,7 +206,10 @@ def _corners(x, batch, rows, columns) -> list[tf.Tensor]:
 
 
 def _ends(places: tf.Tensor, size: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Pixels before and behind places along an axis, and what each counts."""
+    """Returns the pixels before and behind places along an axis, and the weight of each.
+
+    Places more than one pixel outside of the image count nothing.
+    """
     is_far = (places < -1) | (places > size)
     places = tf.clip_by_value(places, 0, size - 1)
     first = tf.floor(places)
@@ -215,7 +224,7 @@ def _ends(places: tf.Tensor, size: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
 
 
 def _bins(begin: tf.Tensor, end: tf.Tensor, count: int, size: int) -> tf.Tensor:
-    """Which elements of an axis each bin of regions has, `(regions, bins, size)`."""
+    """Returns which elements of an axis are in each bin of regions, `(regions, bins, size)`."""
     length = tf.cast(tf.maximum(end - begin + 1, 1), tf.float32)[:, None]
     place = tf.range(count, dtype=tf.float32)
     starts = tf.cast(tf.floor(place * (length / count)), tf.int32) + begin[:, None]

@@ -1,4 +1,7 @@
-"""Resizing tensors along their axes, by nearest elements or by interpolation."""
+"""Resizes tensors one axis after the other, by nearest elements or by interpolation.
+
+All sizes are known while tracing, so places and weights are computed with NumPy.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +17,9 @@ from ipu_keras.popart.operations.sizes import axis_within
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one axis is resized.
+    """How one axis is resized, from `size` to `new_size` elements.
 
-    Args:
-        size: Of the axis before.
-        scale: By how much.
-        new_size: Of the axis afterwards.
-        begin: Of the region that is cut out, as a share of the axis.
-        end: Of that region.
+    `begin` and `end` are those of the region that is cut out, as shares of the axis.
     """
 
     size: int
@@ -40,7 +38,8 @@ def _half_pixel(axis: _Axis) -> np.ndarray:
 
 
 def _half_pixel_symmetric(axis: _Axis) -> np.ndarray:
-    # The new size, which is rounded down, as a share of what the scale says.
+    # The new size is rounded down, and so is less than the scale says: the rest is split to both
+    # ends.
     share = axis.new_size / (axis.size * float(axis.scale))
     return np.float32(axis.size / 2 * (1 - share)) + _half_pixel(axis)
 
@@ -52,7 +51,7 @@ def _asymmetric(axis: _Axis) -> np.ndarray:
 def _align_corners(axis: _Axis) -> np.ndarray:
     if axis.new_size == 1:
         return axis.places
-    # Not the new size, which is rounded down.
+    # ONNX computes with the length before it is rounded down to the new size.
     length = np.float32(axis.size) * axis.scale
     return axis.places * np.float32(axis.size - 1) / (length - 1)
 
@@ -65,7 +64,7 @@ def _crop(axis: _Axis) -> np.ndarray:
     return (axis.begin * last + axis.places * step).astype(np.float32)
 
 
-# Where an element of the result is in what is resized.
+# By `coordinate_transformation_mode`: the place of each new element on the old axis.
 _COORDINATES: dict[str, Callable[[_Axis], np.ndarray]] = {
     "half_pixel": _half_pixel,
     "pytorch_half_pixel": lambda a: _half_pixel(a) if a.new_size > 1 else a.places,
@@ -99,6 +98,7 @@ def resize(
     nearest_mode,
     context,
 ):
+    # ONNX ignores `roi` in all other modes.
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     axes = _axes(x.shape.as_list(), context.order, roi if crops else None, scales, sizes)
     return _resized(
@@ -200,7 +200,7 @@ def _check_given(name: str, given: np.ndarray, places: Sequence[int]) -> None:
 def _of_all_axes(
     name: str, given: np.ndarray, places: Sequence[int], others: np.ndarray
 ) -> np.ndarray:
-    """Numbers of all axes, where there are some for a few."""
+    """Spreads numbers that are given for a few axes to all axes."""
     _check_given(name, given, places)
     whole = others.copy()
     whole[list(places)] = given
@@ -210,7 +210,7 @@ def _of_all_axes(
 def _of_aspect_ratio(
     policy: str, sizes: np.ndarray, chosen: Sequence[int], shape: Sequence[int | None]
 ) -> tuple[list[int | None], list[np.float32] | None]:
-    """The sizes of all axes, and by how much they are resized if that does not follow from them."""
+    """Returns the sizes of all axes, and their scales if these do not follow from the sizes."""
     _of("keep_aspect_ratio_policy", policy, {"stretch", "not_larger", "not_smaller"})
     whole = list(shape)
     if policy == "stretch":
@@ -228,7 +228,7 @@ def _of_aspect_ratio(
     scales = [np.float32(1)] * len(whole)
     for axis, size in zip(chosen, before, strict=True):
         assert size is not None
-        # To the nearest, and up from the middle.
+        # ONNX rounds halves up here, and everywhere else sizes down.
         whole[axis], scales[axis] = math.floor(share * size + 0.5), np.float32(share)
     return whole, scales
 
@@ -303,7 +303,8 @@ def _resized_10(x, scales, mode, context):
     for position, axis in _axes(x.shape.as_list(), context.order, None, scales, None).items():
         places = _asymmetric(axis)
         if mode == "nearest":
-            # Version 10 does not say which; this is what its own examples, and others, do.
+            # The text of version 10 does not say which element is the nearest; its examples, and
+            # other implementations, do it this way.
             places = np.ceil(places) if axis.scale < 1 else np.floor(places)
             result = _taken(result, position, places)
         else:
@@ -312,7 +313,7 @@ def _resized_10(x, scales, mode, context):
 
 
 def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
-    """What is resized, by position of the axis."""
+    """Returns how axes are resized, by their position in `order`, without those that stay as is."""
     rank = len(shape)
     by_size = sizes is not None and len(sizes)
     has_own_scales = by_size and scales is not None and len(scales)
@@ -340,7 +341,8 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
                 f"The axis {axis} has no size that is known before anything runs, so it cannot "
                 "be resized. Give the model's input a shape."
             )
-        # Of the whole axis, whatever is cut out: so do ONNX's own inference of shapes and others.
+        # The scale applies to the whole axis, whatever region is cut out, as in ONNX's own
+        # inference of shapes. It is in float32, which decides how products are rounded down.
         grown = np.floor(np.float32(size) * np.float32(given[axis]))
         new_size = int(given[axis] if by_size else grown)
         scale = np.float32(new_size) / np.float32(size) if by_size else np.float32(given[axis])
@@ -357,20 +359,20 @@ def _axes(shape, order, roi, scales, sizes) -> dict[int, _Axis]:
 
 
 def _taken(x: tf.Tensor, position: int, places: np.ndarray) -> tf.Tensor:
-    """Elements along an axis."""
+    """Takes the elements at `places` along an axis."""
     size = x.shape[position]
     indices = np.clip(places.astype(np.int64), 0, size - 1)
     times = len(indices) // size
     if np.array_equal(indices, np.repeat(np.arange(size), times)):
-        # Its gradient is a sum, and that of taking elements adds them one by one.
+        # The gradient of repetition is a sum; that of a gather adds up elements one by one.
         return tf.repeat(x, times, axis=position)
     return tf.gather(x, indices, axis=position)
 
 
 def _linear(places: np.ndarray, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Between which elements places are, and how much each of them counts: `(new size, 2)`.
+    """Returns the elements around places and their linear weights, both `(new size, 2)`.
 
-    With a scale below 1 there are more elements, whose distances count that much less.
+    With a scale below 1 (`antialias`), more elements count, by distances that much shorter.
     """
     elements, distances = _around(places, 1, scale)
     if scale == 1:
@@ -381,7 +383,7 @@ def _linear(places: np.ndarray, scale: float = 1.0) -> tuple[np.ndarray, np.ndar
 
 
 def _cubic(places: np.ndarray, a: float, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """As for lines, but of four elements and with the weights of cubic convolution."""
+    """Does the same as `_linear` for four elements, by the weights of cubic convolution."""
     elements, distances = _around(places, 2, scale)
     near = ((a + 2) * distances - (a + 3)) * distances**2 + 1
     far = ((a * distances - 5 * a) * distances + 8 * a) * distances - 4 * a
@@ -392,7 +394,7 @@ def _cubic(places: np.ndarray, a: float, scale: float = 1.0) -> tuple[np.ndarray
 
 
 def _around(places: np.ndarray, reach: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """The elements within reach of places, and how far they are away, in scaled units."""
+    """Returns the elements within reach of places, and their distances times `scale`."""
     first = math.floor(-reach / scale) + 1
     elements = np.floor(places)[:, None] + np.arange(first, 2 - first)
     return elements, np.abs(places[:, None] - elements).astype(np.float64) * scale
@@ -405,7 +407,7 @@ def _interpolated(
     taps: tuple[np.ndarray, np.ndarray],
     excludes_outside: bool,
 ) -> tf.Tensor:
-    """Sums of elements along an axis, as a product, whose gradient is one too."""
+    """Adds up weighted elements along an axis as a matrix product, whose gradient is one, too."""
     elements, weights = taps
     size = x.shape[position]
     if excludes_outside:
@@ -423,7 +425,7 @@ def _interpolated(
 
 
 def _sizes(x: tf.Tensor, count: int) -> list:
-    """The first sizes; of a batch that is not known, what says it when the model runs."""
+    """Returns the first sizes; that of an unknown batch is a tensor."""
     dynamic = tf.shape(x)
     return [dynamic[at] if x.shape[at] is None else x.shape[at] for at in range(count)]
 

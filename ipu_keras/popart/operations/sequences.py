@@ -1,4 +1,4 @@
-"""Sequences of tensors, which are lists here."""
+"""Sequences of tensors, which are Python lists while tracing and never part of a program."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def sequence_construct(*inputs):
 
 @operation("SequenceEmpty", since=11)
 def sequence_empty(*, dtype=None):
-    # A list has no type; what is put into it has.
+    # ONNX gives an empty sequence a type; a list has that of what is put into it.
     return []
 
 
@@ -66,7 +66,7 @@ def split_to_sequence(x, split=None, *, axis, keepdims):
 
 
 def _lengths(split: np.ndarray, size: int) -> Any:
-    """Of each part. A number is the length of all but the last."""
+    """Returns the length of each part; a single number is that of all parts but the last."""
     if split.ndim:
         return split
     length = int(split)

@@ -1,4 +1,4 @@
-"""Operations that give a tensor another shape, or say which it has."""
+"""Operations that change the shape of a tensor, or return it."""
 
 from typing import Any
 
@@ -17,6 +17,8 @@ def identity(x):
 
 @operation("Shape")
 def shape(x):
+    # A known shape is an array, so that `Reshape` and others of what exporters compute from it know
+    # their sizes while tracing.
     sizes = sizes_of(x)
     if x.shape.is_fully_defined():
         return np.array(sizes, np.int64)
@@ -40,7 +42,7 @@ def reshape(x, shape):
     given = sizes_of(x)
     wanted = shape.tolist()
     for axis, size in enumerate(wanted):
-        # 0 is the size that there is.
+        # In ONNX, 0 copies the size of the input, unless `allowzero` of version 14 is set.
         if size == 0:
             wanted[axis] = given[axis_within(axis, len(given))]
     return tf.reshape(x, wanted)
@@ -63,7 +65,7 @@ def squeeze(x, *, axes=None):
 
 @operation("Squeeze", since=13, static=["axes"])
 def squeeze_13(x, axes=None):
-    # TensorFlow takes no axes for all of them.
+    # An empty list of axes squeezes none in ONNX, and all of size 1 in TensorFlow.
     if axes is None:
         return tf.squeeze(x)
     return tf.squeeze(x, axes.ravel().tolist()) if axes.size else x
@@ -102,13 +104,14 @@ def expand(x, shape):
 
 
 def _common_size(given: Any, wanted: int) -> Any:
+    # ONNX's Expand broadcasts both ways: a 1 in its shape keeps the size of the input.
     return given if wanted == 1 else wanted
 
 
 @operation("Tile", since=6, static=["repeats"])
 def tile(x, repeats):
     if x.dtype is tf.uint16:
-        # TensorFlow has no kernel for it.
+        # TensorFlow has no kernel for uint16.
         return tf.cast(tf.tile(tf.cast(x, tf.int32), repeats), x.dtype)
     return tf.tile(x, repeats)
 
@@ -145,7 +148,7 @@ def split_18(x, split=None, *, axis, num_outputs=None, context):
             f"and the axis must have a size that is known. Received: num_outputs={num_outputs}, "
             f"and an axis of size {size}"
         )
-    # The last part has what is left.
+    # The parts are of equal size but for the last, which has what is left.
     length = -(-size // num_outputs)
     bounds = [min(part * length, size) for part in range(num_outputs + 1)]
     return tuple(tf.split(x, np.diff(bounds), axis))
@@ -189,7 +192,7 @@ def pad_19(x, pads, constant_value=None, axes=None, *, mode, context):
 
 
 def _of_all_axes(pads: np.ndarray, axes: np.ndarray, rank: int) -> np.ndarray:
-    """Pads of all axes, of which those that are not named get none."""
+    """Returns pads for all axes, zero for those that are not named."""
     if pads.size != 2 * axes.size:
         raise popart_exception(
             f"The pads of {axes.size} axes are {2 * axes.size} numbers: before each of them, then "
@@ -214,7 +217,7 @@ def _check_pads(pads: np.ndarray, x: Any) -> None:
 
 
 def _cropped(x: Any, pads: np.ndarray) -> Any:
-    """Without what negative pads take away."""
+    """Cuts off what negative pads remove."""
     if not pads.any():
         return x
     before, behind = -pads
@@ -228,7 +231,7 @@ def _surrounded(x: Any, around: np.ndarray, value: Any) -> Any:
     value = tf.reshape(value, [])
     if tf.is_symbolic_tensor(value) and tf.get_static_value(value) is not None:
         return tf.pad(x, around, constant_values=value)
-    # The gradient of TensorFlow's padding leaves out what is around.
+    # TensorFlow's padding has no gradient for the value around, which may be a trained tensor.
     return tf.where(tf.pad(tf.ones_like(x, tf.bool), around), tf.pad(x, around), value)
 
 

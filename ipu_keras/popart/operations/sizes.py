@@ -1,4 +1,4 @@
-"""Sizes of axes: numbers where they are known while tracing, tensors where they are not."""
+"""Computes with sizes of axes: numbers if they are known while tracing, tensors if they are not."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,7 @@ from ipu_keras.popart.exceptions import popart_exception
 
 
 def sizes_of(x: Any) -> list[Any]:
-    """The size of each axis.
-
-    Args:
-        x: A tensor of known rank.
-    """
+    """Returns the size of each axis of a tensor whose rank is known."""
     known = x.shape.as_list()
     if None not in known:
         return known
@@ -22,19 +18,14 @@ def sizes_of(x: Any) -> list[Any]:
     return [size if number is None else number for number, size in zip(known, sizes, strict=True)]
 
 
-# Of what is computed while tracing: an IPU has less memory for all of its program.
+# The limit of all that is computed while tracing; an IPU has less memory for its whole program.
 MOST_BYTES = 2**30
 
 
 def check_bytes(num_bytes: int, most: int = MOST_BYTES) -> None:
-    """Refuses to compute what takes much memory, and comes of a few bytes of a model.
+    """Raises a `popart_exception` if tensors that follow from the model alone take too much memory.
 
-    Args:
-        num_bytes: That it takes.
-        most: That it may.
-
-    Raises:
-        popart_exception: It takes more.
+    A few bytes of an untrusted file, such as a `ConstantOfShape`, may ask for any amount.
     """
     if num_bytes > most:
         raise popart_exception(
@@ -44,15 +35,7 @@ def check_bytes(num_bytes: int, most: int = MOST_BYTES) -> None:
 
 
 def axis_within(axis: int, rank: int) -> int:
-    """An axis counted from the first.
-
-    Args:
-        axis: Counted from the first, or below 0 from the last.
-        rank: Number of axes.
-
-    Raises:
-        popart_exception: There are fewer axes.
-    """
+    """Returns an axis counted from the first; a negative `axis` counts from the last."""
     if not -rank <= axis < rank:
         raise popart_exception(
             f"An axis of a tensor of rank {rank} must be from {-rank} to {rank - 1}. "
@@ -62,25 +45,13 @@ def axis_within(axis: int, rank: int) -> int:
 
 
 def product_of(sizes: Sequence[Any]) -> Any:
-    """How many elements axes of these sizes have together; 1 without any.
-
-    Args:
-        sizes: As of `sizes_of`.
-    """
+    """Multiplies sizes, which may be tensors; the product of none is 1."""
     return math.prod(sizes)
 
 
 def flattened(x: Any, axis: int) -> Any:
-    """A tensor as a matrix: its axes before one, and those from that one on.
-
-    Args:
-        x: It.
-        axis: From minus its rank to its rank.
-
-    Raises:
-        popart_exception: There are fewer axes.
-    """
+    """Returns a tensor as a matrix, whose columns are the axes from `axis` on."""
     sizes = sizes_of(x)
-    # It may be behind the last.
+    # ONNX's Flatten also takes the rank itself, which leaves one column.
     axis = axis if axis == len(sizes) else axis_within(axis, len(sizes))
     return tf.reshape(x, [product_of(sizes[:axis]), product_of(sizes[axis:])])

@@ -1,4 +1,4 @@
-"""Strings, and how often phrases of several words occur."""
+"""Normalizes strings, and counts phrases of several words."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.operation import operation
 
-# Languages in which letters have other capitals than anywhere else.
+# Languages (Azerbaijani, Lithuanian, Turkish) with case rules of their own, which TensorFlow lacks.
 _OWN_CAPITALS = ("az", "lt", "tr")
 
 
@@ -45,7 +45,7 @@ def string_normalizer(x, *, case_change_action, is_case_sensitive, locale=None, 
             compared, stops = _lower(words), _lower(stops)
         is_stop = tf.reduce_any(compared[:, tf.newaxis] == stops, axis=1)
         words = tf.boolean_mask(words, ~is_stop)
-    # A tensor of no words would be empty, and ONNX wants one empty word instead.
+    # If no word is left, ONNX wants one empty word rather than an empty tensor.
     words = tf.cond(tf.size(words) > 0, lambda: words, lambda: tf.constant([""]))
     return tf.reshape(_CHANGES[case_change_action](words), [*[1] * (x.shape.rank - 1), -1])
 
@@ -93,7 +93,7 @@ def tf_idf_vectorizer(
 
 
 def _phrases(pool: np.ndarray, starts: Sequence[int]) -> list[np.ndarray]:
-    """All phrases of a pool, which has first those of one word, then those of two ..."""
+    """Lists the phrases of a pool, which has first those of one word, then those of two, ..."""
     parts = np.split(pool, starts[1:])
     return [
         phrase
@@ -103,7 +103,10 @@ def _phrases(pool: np.ndarray, starts: Sequence[int]) -> list[np.ndarray]:
 
 
 def _occurrences(rows: Any, phrase: np.ndarray, max_skip_count: int) -> Any:
-    """How often each row has a phrase, with up to so many words between each two of its own."""
+    """Counts a phrase in each row, with up to `max_skip_count` words between two of its words.
+
+    Within an occurrence, all gaps have the same number of words.
+    """
     num_words, length = len(phrase), rows.shape[1]
     total = tf.zeros(tf.shape(rows)[0])
     for step in range(1, max_skip_count + 2 if num_words > 1 else 2):

@@ -1,4 +1,4 @@
-"""Graphs within a node: branches, bodies of loops, and what is called."""
+"""Computes graphs that are attributes of a node: branches, bodies of loops, and callees."""
 
 from collections import ChainMap
 from collections.abc import MutableMapping
@@ -10,12 +10,12 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Graph
 
-# By name of tensor: a `Value`, or a list of them for a sequence.
+# Maps names of tensors to `Value`s, or to lists of them for sequences.
 Environment = MutableMapping[str, Any]
 
 
 class GraphEvaluation(Protocol):
-    """What computes the nodes of graphs: an `Evaluation`."""
+    """The part of `Evaluation` that graphs within nodes need, so that modules need no cycle."""
 
     def run(self, graph: Graph, environment: Environment) -> None: ...
 
@@ -26,12 +26,9 @@ class GraphEvaluation(Protocol):
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A graph within a node, such as the body of a loop; called with its inputs, it is computed.
+    """A graph within a node, such as the body of a loop; a call with its inputs computes it.
 
-    Args:
-        graph: It.
-        evaluation: Computes its nodes.
-        environment: The tensors around it.
+    ONNX lets it use the tensors around the node, its `environment`, by name.
     """
 
     graph: Graph
@@ -39,34 +36,24 @@ class Subgraph:
     environment: Environment
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """Its results: values, lists of them for sequences.
-
-        Args:
-            *inputs: Values, tensors or arrays, or lists of them for sequences.
-
-        Raises:
-            popart_exception: It has another number of inputs, or one of its nodes cannot be
-                computed.
-        """
+        """Computes the graph's outputs as values, or lists of them for sequences."""
         names = [each.name for each in self.graph.inputs]
         if len(names) != len(inputs):
             raise popart_exception(
                 f"The graph {self.graph.name!r} has {len(names)} inputs ({', '.join(names)}); it "
                 f"has to have one for each tensor that it is given. Received: {len(inputs)} tensors"
             )
-        # What is named within is unknown around it.
+        # Tensors that the graph names must not be seen by the nodes around it.
         environment: Environment = ChainMap({}, self.environment)
         environment.update(zip(names, map(self.evaluation.value_of, inputs), strict=True))
         self.evaluation.run(self.graph, environment)
         return [environment[name] for name in self.graph.outputs]
 
     def outline(self, *inputs: Any) -> list[Any]:
-        """Its results before it runs: values of which only shape, type and what is known count.
+        """Returns values of which only the shape, the type and what is known count.
 
-        Loops need that of their bodies. It is traced for it in a graph of its own.
-
-        Args:
-            *inputs: As when it is called; of what is not known, a `tf.TensorSpec`.
+        Loops need these of their bodies before they run. The graph is traced into a throw-away
+        function. Inputs that are not known are given as `tf.TensorSpec`.
         """
         silent = replace(self, evaluation=self.evaluation.silent())
         is_open = [isinstance(each, tf.TensorSpec) for each in inputs]

@@ -1,4 +1,4 @@
-"""All operations, by domain, kind and version."""
+"""Finds the operation and the attribute defaults that a node means, by domain, kind and version."""
 
 import functools
 from collections.abc import Mapping
@@ -88,21 +88,13 @@ def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tup
     )
 
 
-# Newest last.
+# By domain and kind, with the newest version last.
 OPERATIONS = _collected(_FAMILIES)
 
 
 def operation_of(domain: str, kind: str, version: int) -> Operation:
-    """The operation that a node of a model means.
-
-    Args:
-        domain: Of the node.
-        kind: Of the node.
-        version: Of the domain, by the model.
-
-    Raises:
-        popart_exception: There is none, or it became another that is not known.
-    """
+    """Returns the operation that a node means under its model's opset `version` of `domain`."""
+    # A model's opset picks the newest definition that is not newer than the opset, as in ONNX.
     versions = OPERATIONS.get((domain, kind), ())
     for each in reversed(versions):
         if each.since <= version:
@@ -120,7 +112,9 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
 
 
 def _check_is_known(operation: Operation, version: int) -> None:
-    """Refuses a version of ONNX that nobody has read yet."""
+    """Refuses a version of an operation whose change of meaning nobody has read yet."""
+    # A new version may look like the old one and compute something else, so computing it as the
+    # last known version could be silently wrong.
     if operation.domain != AI_ONNX or version <= LAST_OF_POPART:
         return
     changed = _version_of_schema(operation.kind, version)
@@ -134,7 +128,7 @@ def _check_is_known(operation: Operation, version: int) -> None:
         )
 
 
-# Only of operations that there are: no name that a file makes up is remembered.
+# Called for known operations only: names that a file makes up do not fill the cache.
 @functools.cache
 def _version_of_schema(kind: str, version: int) -> int:
     has_schema = onnx.defs.has(kind, version, "")
@@ -143,11 +137,9 @@ def _version_of_schema(kind: str, version: int) -> int:
 
 @functools.cache
 def defaults_of(operation: Operation, version: int) -> Mapping[str, object]:
-    """Defaults of attributes, by ONNX's own tables; empty for domains that it does not know.
+    """Returns attribute defaults from ONNX's schemas; empty for domains that ONNX does not know.
 
-    Args:
-        operation: Whose.
-        version: Of its domain, by the model.
+    The defaults of ai.graphcore are those of the functions' parameters.
     """
     domain = "" if operation.domain == AI_ONNX else operation.domain
     if not onnx.defs.has(operation.kind, version, domain):

@@ -1,8 +1,8 @@
-"""The tensors of an ONNX graph while it is traced, each in the orders of axes that are needed.
+"""Holds the tensors of an ONNX graph while it is traced, each in the orders of axes asked for.
 
-ONNX has the channels of images and kernels before their spatial axes. The host computes
-convolutions fastest with channels last, and transposing around each costs a quarter of a step, so
-a value stays as it was made until an operation needs it otherwise.
+ONNX puts the channels of images and kernels before their spatial axes. The host computes
+convolutions fastest with channels last, and transposing around each of them costs a quarter of a
+step, so a value keeps the order in which it was made until an operation needs another one.
 """
 
 import enum
@@ -14,11 +14,11 @@ import tensorflow as tf
 
 
 class Order(enum.Enum):
-    """Of the axes of a tensor.
+    """An order of the axes of a tensor.
 
     - `ONNX`: as in the model.
-    - `IMAGES`: of images `(batch, channels, ...)`, `(batch, ..., channels)`.
-    - `KERNEL`: of weights `(out, in, ...)`, `(..., in, out)`.
+    - `IMAGES`: `(batch, ..., channels)` where the model has `(batch, channels, ...)`.
+    - `KERNEL`: `(..., in, out)` where the model has `(out, in, ...)`.
     """
 
     ONNX = "onnx"
@@ -26,11 +26,7 @@ class Order(enum.Enum):
     KERNEL = "kernel"
 
     def permutation(self, rank: int) -> list[int]:
-        """The axes of the model, in this order.
-
-        Args:
-            rank: Of the tensor.
-        """
+        """Lists the axes of the model in this order, for a tensor of `rank` axes."""
         if self is Order.IMAGES:
             return [0, *range(2, rank), 1]
         if self is Order.KERNEL:
@@ -39,17 +35,17 @@ class Order(enum.Enum):
 
 
 class Value:
-    """A tensor of a graph.
+    """A tensor of a graph, given as a tensor, as a known array, or by a function that reads it.
 
     Args:
-        tensor: It; `None` if it is given otherwise.
-        order: Of the axes of `tensor`.
-        known: Its value, if that is known while tracing.
-        dtype: Of tensors of what is known, if not that of the array, which keeps what they lose;
-            of what is read.
-        read: Gives it in an order; for weights, which may be kept in several.
-        shape: In the model, of what is read, with `dtype`: it is not read before it is needed.
-        is_weight: Whether it may change from run to run: nothing is computed from it while tracing.
+        tensor: The tensor, in the order `order`; `None` if `known` or `read` gives the value.
+        known: The value, if it is known while tracing.
+        dtype: The type that tensors of `known` get, which may be narrower than the array's; with
+            `shape`, the type of what `read` returns.
+        read: Returns a weight in an order of axes; a weight may be stored in several.
+        shape: The shape in the model of what `read` returns; without it, `read` is called at once.
+        is_weight: Whether the value may change from run to run, so that nothing is computed from
+            it while tracing.
     """
 
     def __init__(
@@ -79,45 +75,37 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """Number of axes."""
         return len(self.shape)
 
     @property
     def is_static(self) -> bool:
-        """Whether it is known while tracing, and for all runs."""
+        """Whether the value is known while tracing, and the same in all runs."""
         return self.known is not None and not self.is_weight
 
     def scalar(self) -> Any:
-        """The only element of what is known."""
+        """Returns the only element of a known value."""
         assert self.known is not None
         return self.known.item()
 
     @property
     def tensor(self) -> tf.Tensor:
-        """It as in the model."""
+        """The tensor with its axes as in the model."""
         return self.in_order(Order.ONNX)
 
     def in_order(self, order: Order) -> tf.Tensor:
-        """It with its axes in an order.
-
-        Args:
-            order: The order.
-        """
+        """Returns the tensor with its axes in `order`, transposing it at most once a graph."""
         found = self._made.get(order)
         if found is not None and self._is_usable(found):
             return found
-        # What is made in a branch or the body of a loop is of no use outside, where it is made
-        # again.
+        # A tensor that was made in a branch or in the body of a loop belongs to that graph and
+        # cannot be used outside of it, so it is made again there.
         self._made[order] = self._in_order(order)
         return self._made[order]
 
     def broadcast(self, rank: int, order: Order) -> tf.Tensor:
-        """It with as many axes, the first of size 1, in an order of all of them.
-
-        Args:
-            rank: At least its own.
-            order: Of the axes.
-        """
+        """Returns the tensor in `order`, with axes of size 1 before its own up to `rank` axes."""
+        # ONNX broadcasts from the last axis of the model on, which is not the last of images with
+        # channels last: tensors of lower rank need all axes before they are transposed.
         if rank == self.rank:
             return self.in_order(order)
         shape = (1,) * (rank - self.rank) + self.shape
@@ -145,12 +133,9 @@ class Value:
 
 
 def results_of(returned: Any, order: Order = Order.ONNX, num_images: int = 0) -> list[Any]:
-    """The values of what an operation returned.
+    """Returns what an operation `returned` as values; the first `num_images` have channels last.
 
-    Args:
-        returned: A tensor or an array, or a tuple of such. A list is one result: a sequence.
-        order: Of the axes of results.
-        num_images: How many of the first results have channels last, whatever the order of others.
+    A tuple has several results; a list is one result, a sequence.
     """
     several = returned if isinstance(returned, tuple) else (returned,)
     return [
@@ -160,12 +145,7 @@ def results_of(returned: Any, order: Order = Order.ONNX, num_images: int = 0) ->
 
 
 def value_of(result: Any, order: Order = Order.ONNX) -> Any:
-    """A result as a value; a sequence, which is a list, as a list of values.
-
-    Args:
-        result: A tensor, or an array if it is known while tracing.
-        order: Of its axes.
-    """
+    """Returns a tensor or a known array as a value, and a list (a sequence) as a list of values."""
     if isinstance(result, Value):
         return result
     if isinstance(result, list):
@@ -182,13 +162,13 @@ def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:
 
 
 def _as_dtype(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
-    """An array in a type that may be narrower: as a cast of C does it."""
+    """Casts an array as C does, to a type that may be narrower."""
     with np.errstate(over="ignore"):
         return array.astype(dtype.as_numpy_dtype, copy=False)
 
 
 def _transposed(tensor: Any, permutation: list[int]) -> tf.Tensor:
-    """A tensor with its axes moved; where only axes of size 1 move, no element does."""
+    """Moves axes of a tensor; reshapes it instead where only axes of size 1 change places."""
     shape = tensor.shape.as_list()
     wide = [axis for axis in permutation if shape[axis] != 1]
     if wide == sorted(wide) and shape.count(None) <= 1 and 0 not in shape:
@@ -201,7 +181,7 @@ def _is_eager(tensor: Any) -> bool:
 
 
 def _is_usable(tensor: Any) -> bool:
-    """Whether a tensor can be used where tracing is now: in its graph, or in one within."""
+    """Whether a tensor can be used by the graph being traced: in its own graph or one inside it."""
     if _is_eager(tensor):
         return True
     graph: Any = tf.compat.v1.get_default_graph()

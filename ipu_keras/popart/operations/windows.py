@@ -1,6 +1,6 @@
-"""Where the windows of convolutions and poolings lie: pads, strides, dilations.
+"""Computes where the windows of convolutions and poolings lie, from pads, strides and dilations.
 
-Images have channels last here, as `(batch, ..., channels)`.
+Images have channels last here: `(batch, ..., channels)`.
 """
 
 import math
@@ -18,15 +18,9 @@ _AUTO_PADS = ("NOTSET", "VALID", *_SAME)
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows that a kernel sees of images, axis by axis.
+    """The windows in which a kernel sees images; all fields have a number for each spatial axis.
 
-    Args:
-        sizes: Of the images.
-        kernel: Sizes of the kernel.
-        strides: From window to window.
-        dilations: From element to element of a window.
-        begins: How much is padded before the images.
-        ends: And behind them.
+    `begins` and `ends` are the pads before and behind the images.
     """
 
     sizes: tuple[int, ...]
@@ -38,12 +32,12 @@ class Windows:
 
     @property
     def pads(self) -> list[tuple[int, int]]:
-        """How much is padded before and behind, by axis."""
+        """The pads before and behind each axis."""
         return list(zip(self.begins, self.ends, strict=True))
 
     @property
     def extents(self) -> list[int]:
-        """How far a window reaches."""
+        """The number of elements that a dilated window spans along each axis."""
         return [
             (size - 1) * dilation + 1
             for size, dilation in zip(self.kernel, self.dilations, strict=True)
@@ -51,7 +45,7 @@ class Windows:
 
     @property
     def counts(self) -> list[int]:
-        """How many windows there are."""
+        """The number of windows along each axis."""
         return [
             (size + begin + end - extent) // stride + 1
             for size, begin, end, extent, stride in zip(
@@ -61,7 +55,7 @@ class Windows:
 
     @property
     def are_padded(self) -> bool:
-        """Whether any window sees what is outside of the images."""
+        """Whether any window may reach outside of the images."""
         return any(pad > 0 for pad in self.begins + self.ends)
 
 
@@ -76,20 +70,13 @@ def windows_of(
     ceil_mode: bool = False,
     begins_within: bool = False,
 ) -> Windows:
-    """The windows that attributes describe.
+    """Returns the windows of images that ONNX's attributes describe.
 
     Args:
-        images: `(batch, ..., channels)`.
-        kernel: Its sizes.
-        auto_pad: `"NOTSET"`, `"VALID"`, `"SAME_UPPER"` or `"SAME_LOWER"`.
-        pads: Before all axes, then behind all; `None` for none.
-        strides: `None` for 1.
-        dilations: `None` for 1.
-        ceil_mode: Whether a last window that is seen in part counts.
-        begins_within: Whether it does not if it sees only what is padded behind.
-
-    Raises:
-        popart_exception: They do not fit the images, or each other.
+        pads: The pads before all axes, then those behind all; `None` means none.
+        ceil_mode: Whether a last window counts that lies only partly in the padded images.
+        begins_within: Whether a window that `ceil_mode` adds has to start before the pads behind
+            the images.
     """
     rank = len(kernel)
     sizes = spatial_sizes(images, rank)
@@ -146,12 +133,7 @@ def windows_of(
 
 
 def halves(totals: Sequence[int], *, more_behind: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Splits pads in two.
-
-    Args:
-        totals: What is padded in all.
-        more_behind: Where the larger half goes.
-    """
+    """Splits pads in halves; the larger half goes behind if `more_behind`, else before."""
     small = tuple(total // 2 for total in totals)
     large = tuple(total - half for total, half in zip(totals, small, strict=True))
     return (small, large) if more_behind else (large, small)
@@ -160,21 +142,10 @@ def halves(totals: Sequence[int], *, more_behind: bool) -> tuple[tuple[int, ...]
 def checked(
     values: Sequence[int] | None, name: str, count: int, default: int, least: int = 1
 ) -> tuple[int, ...]:
-    """An attribute with one value an axis.
-
-    Args:
-        values: It; `None` or nothing for the default.
-        name: Its name.
-        count: How many values it has.
-        default: What each is otherwise.
-        least: What each is at least.
-
-    Raises:
-        popart_exception: There are more or fewer of them, or some are too small.
-    """
+    """Returns an attribute that must have `count` values; `None` or no values mean `default`."""
     if values is None or not len(values):
         return (default,) * count
-    # TensorFlow ends the process over larger ones.
+    # TensorFlow ends the process if values do not fit 32 bits.
     if len(values) != count or min(values) < least or max(values) > _MOST:
         raise popart_exception(
             f"`{name}` must be {count} integers of at least {least}, and at most {_MOST}. "
@@ -184,15 +155,7 @@ def checked(
 
 
 def spatial_sizes(images: tf.Tensor, rank: int) -> tuple[int, ...]:
-    """The sizes of images.
-
-    Args:
-        images: `(batch, ..., channels)`.
-        rank: How many there should be.
-
-    Raises:
-        popart_exception: There are more or fewer of them, or some are unknown.
-    """
+    """Returns the spatial sizes of images, of which there have to be `rank`, all of them known."""
     sizes = images.shape.as_list()[1:-1]
     if len(sizes) != rank or not rank:
         raise popart_exception(

@@ -1,1 +1,1 @@
-"""Optimizers: what users choose of them, and how they update weights."""
+"""Optimizers as users choose them, and the rules by which they update weights."""

@@ -1,4 +1,4 @@
-"""Adam, AdaMax and LAMB."""
+"""`popart.Adam`, which is also AdaMax and LAMB, as users choose it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from ipu_keras.popart.options.values import BOOL, one_of
 
 
 class Adam(Optimizer):
-    """Adam, AdaMax or LAMB.
+    """Adam, AdaMax or LAMB, with weight decay (AdamW) or without.
 
     For a weight `w` and its gradient `g`, which is without the loss scaling; `t` counts updates:
 
@@ -34,20 +34,22 @@ class Adam(Optimizer):
     Args:
         values: Tuples of a value and of whether it is constant, by key: `defaultLearningRate`
             (0.1), `defaultWeightDecay` (0), `defaultBeta1` (0.9), `defaultBeta2` (0.999),
-            `defaultEps` (1e-6), `defaultMaxWeightNorm` (10) and `lossScaling` (1). Those that are
-            missing are constant.
-        mode: Which of them it is.
+            `defaultEps` (1e-6), `defaultMaxWeightNorm` (10) and `lossScaling` (1). Missing values
+            are constant.
+        mode: Which of the optimizers to use, with or without correction of the bias.
         weight_decay_mode: Whether weights decay directly, or as a part of their gradients.
-        accum_type: Of accumulated gradients; `UNDEFINED` for that of the weight.
-        accl1_type: Of `m`; `UNDEFINED` for that of the weight.
-        accl2_type: Of `v`; `UNDEFINED` for that of the weight.
-        clip_norm_settings: Groups of weights, and how long the gradients of each may be together.
-        scaled_optimizer_state: Whether `m` and `v` are of gradients with the loss scaling, for
-            which float16 may be enough. They are not changed when the loss scaling is.
+        accum_type: The type of accumulated gradients; `UNDEFINED` is that of the weight.
+        accl1_type: The type in which `m` is kept; `UNDEFINED` is that of the weight.
+        accl2_type: The type in which `v` is kept; `UNDEFINED` is that of the weight.
+        clip_norm_settings: Groups of weights with the largest norm that the gradients of each
+            group may have together.
+        scaled_optimizer_state: Whether `m` and `v` are averages of gradients that still have the
+            loss scaling, for which float16 may be enough. The averages stay as they are when the
+            loss scaling changes.
 
     Raises:
-        TypeError: An argument is of another type.
-        popart_exception: There is no such key, or a value is not in range.
+        TypeError: An argument is of a wrong type.
+        popart_exception: There is no such key, or a value is out of range.
 
     Example:
 
@@ -90,25 +92,26 @@ class Adam(Optimizer):
         super().__init__(values, clip_norm_settings, settings)
 
     def learningRates(self) -> OptimizerValueMap:
-        """How much of an update is taken."""
+        """Returns the learning rates, by which updates are multiplied."""
         return self._values["learningRate"]
 
     def weightDecays(self) -> OptimizerValueMap:
-        """How much of a weight is added to its update, or to its gradient."""
+        """Returns the weight decays, the share of a weight added to its update or gradient."""
         return self._values["weightDecay"]
 
     def beta1s(self) -> OptimizerValueMap:
-        """How much of the mean of gradients remains."""
+        """Returns beta1, the share of the average of gradients that an update keeps."""
         return self._values["beta1"]
 
     def beta2s(self) -> OptimizerValueMap:
-        """How much of the mean of squared gradients remains."""
+        """Returns beta2, the share of the average of squared gradients that an update keeps."""
+        # PopART's own binding returns those of beta1 here, by mistake.
         return self._values["beta2"]
 
     def epss(self) -> OptimizerValueMap:
-        """What is added to divisors."""
+        """Returns the small numbers that are added to divisors."""
         return self._values["eps"]
 
     def maxWeightNorms(self) -> OptimizerValueMap:
-        """The largest norm of weights that LAMB takes into account."""
+        """Returns the largest norms of weights that LAMB takes into account."""
         return self._values["maxWeightNorm"]

@@ -1,4 +1,4 @@
-"""How Adam, AdaMax and LAMB update weights."""
+"""Computes the updates of Adam, AdaMax and LAMB."""
 
 from collections.abc import Mapping
 
@@ -53,12 +53,9 @@ _MAX_WEIGHT_NORM = Compound(
 
 
 class AdamRule:
-    """How Adam, AdaMax and LAMB update weights.
+    """The `Rule` of Adam, AdaMax and LAMB.
 
-    Args:
-        optimizer: One of them.
-        factors: How many gradients there are of an update.
-        accumulates: Whether gradients of several micro-batches are.
+    `accumulates` says whether gradients of several micro-batches are summed in an accumulator.
     """
 
     def __init__(self, optimizer: Adam, factors: Factors, accumulates: bool):
@@ -73,7 +70,6 @@ class AdamRule:
         self._has_scaled_state = optimizer.settings["scaled_optimizer_state"]
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
-        """See `Rule`."""
         settings, zeros = self._optimizer.settings, np.zeros(weight.shape)
         return (
             Slot.of(_M, zeros, dtype_of(settings["accl1_type"], weight.dtype)),
@@ -82,7 +78,6 @@ class AdamRule:
         )
 
     def scalars(self, name: str) -> dict[str, Scalar]:
-        """See `Rule`."""
         compounds = (*gradient_compounds(self._divisor), *_AVERAGES)
         lamb = (_MAX_WEIGHT_NORM,) if self._is_lamb else ()
         return scalars_of((*compounds, *lamb), self._optimizer, name)
@@ -94,9 +89,9 @@ class AdamRule:
         slots: Mapping[str, tf.Tensor],
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """See `Rule`."""
         wide = in_float32(weight)
-        # What is left on gradients of the loss scaling, of which the sign never is.
+        # A scaled state keeps the magnitude of the loss scaling in gradients, but never the sign,
+        # which would turn updates round.
         whole = tf.abs(scalars["lossScaling"]) / self._divisor
         scale = whole if self._has_scaled_state else tf.ones_like(whole)
         wide_gradient = in_float32(gradient) * (scale / scalars["lossScaling"])
@@ -134,25 +129,26 @@ class AdamRule:
         scalars: Mapping[str, tf.Tensor],
         scale: tf.Tensor,
     ) -> tf.Tensor:
-        """The update without weight decay and learning rate."""
+        """Computes the update without weight decay and learning rate."""
         first, second = in_float32(slots[_M]), in_float32(slots[_V])
         if self._has_step:
             first /= _part_averaged(scalars["adamBeta1"], slots[_STEP])
             second /= _part_averaged(scalars["adamBeta2"], slots[_STEP])
         root = tf.sqrt(second)
         if self._mode is AdamMode.AdaMax and self._has_scaled_state:
-            # Its second moments have the scale once, and their root has that of it.
+            # AdaMax's second moments are not squared, so they have the scale once, and their root
+            # has the root of the scale.
             root *= tf.sqrt(scale)
         return first / (root + scalars["adamEps"] * scale)
 
 
 def _part_averaged(beta: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """1 - beta ** step, of which float32 would leave few digits in the first steps."""
+    """Computes 1 - beta ** step by `expm1`, as subtraction loses most digits in the first steps."""
     return -tf.math.expm1(step * tf.math.log(beta))
 
 
 def _trust(weight: tf.Tensor, step: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """LAMB's factor of the learning rate."""
+    """Computes LAMB's trust ratio, by which it multiplies the learning rate; 1 if undefined."""
     weight_norm, step_norm = tf.norm(weight), tf.norm(step)
     capped = tf.minimum(weight_norm, largest)
     is_defined = (capped > 0) & (step_norm > 0)

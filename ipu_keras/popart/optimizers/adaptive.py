@@ -1,4 +1,4 @@
-"""AdaGrad, RMSProp and AdaDelta."""
+"""`popart.Adaptive`, which is AdaGrad, RMSProp or AdaDelta, as users choose it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,20 +34,20 @@ class Adaptive(Optimizer):
     Args:
         values: Tuples of a value and of whether it is constant, by key: `defaultLearningRate`
             (0.1), `defaultWeightDecay` (0), `defaultAlpha` (0.99), `defaultMomentum` (0),
-            `defaultEps` (1e-6) and `lossScaling` (1). Those that are missing are constant.
-        mode: Which of them it is.
+            `defaultEps` (1e-6) and `lossScaling` (1). Missing values are constant.
+        mode: Which of the optimizers to use.
         weight_decay_mode: Whether weights decay directly, or as a part of their gradients.
-        accum_type: Of accumulated gradients; `UNDEFINED` for that of the weight.
-        accl1_type: Of `v`; `UNDEFINED` for that of the weight.
-        accl2_type: Of `c` or `d`; `UNDEFINED` for that of the weight.
-        accl3_type: Of `b`; `UNDEFINED` for that of the weight.
-        rmsprop_tf_variant: Whether RMSProp is TensorFlow's: `v` begins with ones, `eps` is below
-            the root, and the momentum is of steps with the learning rate.
+        accum_type: The type of accumulated gradients; `UNDEFINED` is that of the weight.
+        accl1_type: The type in which `v` is kept; `UNDEFINED` is that of the weight.
+        accl2_type: The type in which `c` or `d` is kept; `UNDEFINED` is that of the weight.
+        accl3_type: The type in which `b` is kept; `UNDEFINED` is that of the weight.
+        rmsprop_tf_variant: Whether RMSProp is TensorFlow's: `v` begins with ones, `eps` is added
+            below the root, and the momentum keeps steps that have the learning rate.
 
     Raises:
-        TypeError: An argument is of another type.
-        popart_exception: There is no such key, a value is not in range, or TensorFlow's variant
-            is wanted of what is not RMSProp.
+        TypeError: An argument is of a wrong type.
+        popart_exception: There is no such key, a value is out of range, or TensorFlow's variant
+            is asked for in a mode other than RMSProp.
 
     Example:
 
@@ -95,21 +95,21 @@ class Adaptive(Optimizer):
         super().__init__(values, (), settings)
 
     def learningRates(self) -> OptimizerValueMap:
-        """How much of an update is taken."""
+        """Returns the learning rates, by which updates are multiplied."""
         return self._values["learningRate"]
 
     def weightDecays(self) -> OptimizerValueMap:
-        """How much of a weight is added to its update, or to its gradient."""
+        """Returns the weight decays, the share of a weight added to its update or gradient."""
         return self._values["weightDecay"]
 
     def alphas(self) -> OptimizerValueMap:
-        """How much of averages remains."""
+        """Returns alpha, the share of averages that an update keeps."""
         return self._values["alpha"]
 
     def momentums(self) -> OptimizerValueMap:
-        """How much of the last step is taken again."""
+        """Returns the momentums, the share of the last step that is taken again."""
         return self._values["momentum"]
 
     def epss(self) -> OptimizerValueMap:
-        """What is added to divisors."""
+        """Returns the small numbers that are added to divisors."""
         return self._values["eps"]

@@ -1,4 +1,4 @@
-"""How AdaGrad, RMSProp and AdaDelta update weights."""
+"""Computes the updates of AdaGrad, RMSProp and AdaDelta."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ _MOMENTUM = prefixes.reservedAccl3Prefix()
 
 
 def _compound(kind: str, key: str) -> Compound:
-    """A scalar that has no prefix among those that users can ask for."""
+    """Describes a scalar whose prefix PopART shows by no function; its name follows the others."""
     return Compound(kind, (key,), lambda: f"{kind}___default___", lambda: f"{kind}___specific___")
 
 
@@ -36,12 +36,9 @@ _OF_MOMENTUM = _compound("adaptiveMomentum", "momentum")
 
 
 class AdaptiveRule:
-    """How AdaGrad, RMSProp and AdaDelta update weights.
+    """The `Rule` of AdaGrad, RMSProp and AdaDelta.
 
-    Args:
-        optimizer: One of them.
-        factors: How many gradients there are of an update.
-        accumulates: Whether gradients of several micro-batches are.
+    `accumulates` says whether gradients of several micro-batches are summed in an accumulator.
     """
 
     def __init__(self, optimizer: Adaptive, factors: Factors, accumulates: bool):
@@ -54,7 +51,6 @@ class AdaptiveRule:
         self._is_tensorflow = optimizer.settings["rmsprop_tf_variant"]
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
-        """See `Rule`."""
         shape, settings = weight.shape, self._optimizer.settings
         first = np.ones(shape) if self._is_tensorflow else np.zeros(shape)
         initial = {_V: (first, "accl1_type")}
@@ -68,7 +64,6 @@ class AdaptiveRule:
         )
 
     def scalars(self, name: str) -> dict[str, Scalar]:
-        """See `Rule`."""
         alpha = () if self._mode is AdaptiveMode.AdaGrad else (_ALPHA,)
         momentum = (_OF_MOMENTUM,) if self._optimizer.has_momentum(name) else ()
         compounds = (*gradient_compounds(self._divisor), *alpha, *momentum, _EPS)
@@ -81,12 +76,13 @@ class AdaptiveRule:
         slots: Mapping[str, tf.Tensor],
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """See `Rule`."""
         wide, rate = in_float32(weight), scalars["learningRate"]
         wide_gradient = in_float32(gradient) / scalars["lossScaling"]
         if self._decays_gradients:
             wide_gradient += scalars["weightDecay"] * wide
         step, new = self._step(wide_gradient, slots, scalars)
+        # TensorFlow's momentum keeps steps that have the learning rate already, so that a change of
+        # the rate does not reach them.
         if self._is_tensorflow:
             step *= rate
         if _MOMENTUM in slots:
@@ -106,7 +102,7 @@ class AdaptiveRule:
         slots: Mapping[str, tf.Tensor],
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The update without momentum, weight decay and learning rate; and new averages."""
+        """Computes new averages, and the update without momentum, weight decay, learning rate."""
         eps, square = scalars["adaptiveEps"], tf.square(gradient)
         if self._mode is AdaptiveMode.AdaGrad:
             new = {_V: tf.cast(in_float32(slots[_V]) + square, slots[_V].dtype)}
@@ -121,7 +117,7 @@ class AdaptiveRule:
             return step, new
         if self._mode is AdaptiveMode.CenteredRMSProp:
             new[_SECOND] = average(slots[_SECOND], gradient, alpha)
-            # Rounding may leave less than nothing of gradients that are always the same.
+            # The variance of gradients that are always the same may be rounded below zero.
             mean_square = tf.maximum(mean_square - tf.square(in_float32(new[_SECOND])), 0.0)
         if self._is_tensorflow:
             return gradient / tf.sqrt(mean_square + eps), new

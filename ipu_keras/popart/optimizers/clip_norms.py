@@ -1,4 +1,4 @@
-"""Gradients that are no longer than users want."""
+"""Clips gradients to the largest norms that users choose."""
 
 from collections.abc import Mapping
 
@@ -14,21 +14,16 @@ def clipped(
     loss_scaling: tf.Tensor,
     factors: Factors,
 ) -> dict[str, tf.Tensor]:
-    """Gradients of which no group is longer than its largest norm.
+    """Scales the gradients of each group of an optimizer to at most the group's largest norm.
 
-    Args:
-        optimizer: That has the groups.
-        gradients: By names of weights, summed over all micro-batches and replicas, of the scaled
-            loss.
-        loss_scaling: What the loss was multiplied by, float32. The norm is that of gradients
-            without it.
-        factors: How many gradients were summed.
+    `gradients` are of the scaled loss, summed over all micro-batches and replicas; norms are those
+    without the float32 loss scaling.
     """
     result = dict(gradients)
     divisor = loss_scaling * factors.divisor
     for group in optimizer.clip_norms:
         members = [name for name in group.weightIds if name in gradients]
-        # Divided before they are squared, as squares of scaled gradients may be too large.
+        # Squares of gradients with the loss scaling might overflow, so it is divided out before.
         squares = [
             tf.reduce_sum(tf.square(in_float32(gradients[name]) / divisor)) for name in members
         ]

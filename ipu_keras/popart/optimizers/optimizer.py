@@ -1,4 +1,7 @@
-"""What all optimizers have: hyper-parameters with a default and with values of some weights."""
+"""What all optimizers have: hyper-parameters with defaults, and with values of single weights.
+
+Here values are checked and compared; the rules (`rule`) compute with them.
+"""
 
 import copy
 import math
@@ -18,53 +21,35 @@ _CLIP_NORMS = list_of(one_of(ClipNormSettings))
 
 
 def not_negative(value: OptimizerValue) -> tuple[str, str] | None:
-    """How to call what is wrong with a value that must not be negative, and what it must be.
+    """Checks a value that must not be negative.
 
-    Args:
-        value: It.
+    Returns how to call what is wrong, and what the value must be; `None` if it is right.
     """
     return ("Negative", "at least 0") if value.val() < 0 else None
 
 
 def positive(value: OptimizerValue) -> tuple[str, str] | None:
-    """How to call what is wrong with a value that must be positive, and what it must be.
-
-    Args:
-        value: It.
-    """
+    """Checks a value that must be positive, as `not_negative` does."""
     return None if value.val() > 0 else ("Non-positive", "more than 0")
 
 
 def learning_rate(value: OptimizerValue) -> tuple[str, str] | None:
-    """How to call what is wrong with a learning rate, and what it must be.
-
-    Args:
-        value: It.
-    """
+    """Checks a learning rate, which must not be a constant 0, as nothing would be learnt."""
     if value.val() == 0 and value.isConst():
         return "Constant, zero", "more than 0, or one that is not constant, as (0.0, False)"
     return not_negative(value)
 
 
 def decay_rate(value: OptimizerValue) -> tuple[str, str] | None:
-    """How to call what is wrong with the part that an average keeps, and what it must be.
-
-    Args:
-        value: It.
-    """
+    """Checks the share that an average keeps, which must be less than 1."""
     return ("Too large", "less than 1") if value.val() >= 1 else not_negative(value)
 
 
 @dataclass(frozen=True)
 class HyperParameter:
-    """One of an optimizer's hyper-parameters.
+    """One of an optimizer's hyper-parameters, with its value `unset` if users give none.
 
-    Args:
-        key: In values of a weight, such as `learningRate`.
-        unset: What it is by default.
-        words: How errors call it.
-        check: Returns how to call what is wrong with a value, and what it must be.
-        may_be_infinite: Whether it can be.
+    `check` returns how to call what is wrong with a value, and what it must be, or `None`.
     """
 
     key: str
@@ -79,23 +64,19 @@ class HyperParameter:
         return f"default{self.key[0].upper()}{self.key[1:]}"
 
     def wrong(self, value: OptimizerValue) -> tuple[str, str] | None:
-        """How to call what is wrong with a value, and what it must be; nothing if it is right.
-
-        Args:
-            value: It.
-        """
+        """Returns how to call what is wrong with a value, and what it must be; `None` if right."""
         if math.isnan(value.val()) or (math.isinf(value.val()) and not self.may_be_infinite):
             return "No finite", "a finite float32"
         return self.check(value)
 
 
 class Optimizer:
-    """How weights change by their gradients. `SGD`, `Adam` and `Adaptive` are optimizers.
+    """The base class of optimizers, which are `SGD`, `ConstSGD`, `Adam` and `Adaptive`.
 
     Args:
         values: Tuples of a value and of whether it is constant, by key.
-        clip_norm_settings: Groups of weights, and how long their gradients may be.
-        settings: What else users chose, by the names of the parameters.
+        clip_norm_settings: Groups of weights with the largest norm of their gradients.
+        settings: All other choices of users, by the names of the parameters.
     """
 
     _NAME: ClassVar[str] = "Optimizer"
@@ -128,7 +109,7 @@ class Optimizer:
         self._settings = dict(settings)
 
     def getLossScalingVal(self) -> float:
-        """What the loss is multiplied by."""
+        """Returns the number that the loss is multiplied by."""
         return self._loss_scaling.val()
 
     def insertSpecific(self, arg0: str, arg1: Mapping[str, Any], /) -> None:
@@ -137,11 +118,12 @@ class Optimizer:
         Args:
             arg0: The name of the weight.
             arg1: Tuples of a value and of whether it is constant, by key, such as
-                `{"learningRate": (0.1, False)}`. Those that are missing are the defaults.
+                `{"learningRate": (0.1, False)}`. Missing values are the defaults.
 
         Raises:
-            TypeError: An argument is of another type.
-            popart_exception: There is no such key, or a value is not in range. Nothing changes.
+            TypeError: An argument is of a wrong type.
+            popart_exception: There is no such key, or a value is out of range; nothing is changed
+                then.
         """
         if not isinstance(arg0, str):
             raise TypeError(f"The name of a weight is a str. Received: {arg0!r}")
@@ -154,58 +136,42 @@ class Optimizer:
 
     @property
     def loss_scaling(self) -> OptimizerValue:
-        """What the loss is multiplied by."""
+        """The number that the loss is multiplied by."""
         return self._loss_scaling
 
     @property
     def clip_norms(self) -> tuple[ClipNormSettings, ...]:
-        """Groups of weights, and how long their gradients may be."""
+        """The groups of weights whose gradients are clipped together."""
         return self._clip_norms
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What else users chose, by the names of the parameters."""
+        """The choices of users other than values and clip norms, by the names of parameters."""
         return self._settings
 
     def value(self, key: str, name: str) -> OptimizerValue:
-        """A hyper-parameter of a weight.
-
-        Args:
-            key: Of the hyper-parameter, such as `learningRate`, or `lossScaling`.
-            name: Of the weight.
-        """
+        """Returns the value of a hyper-parameter, or of `lossScaling`, for the weight `name`."""
         return self._loss_scaling if key == LOSS_SCALING else self._values[key].get(name)
 
     def has_specific(self, name: str) -> bool:
-        """Whether a weight has values of its own.
-
-        Args:
-            name: Of the weight.
-        """
+        """Whether a weight has values of its own."""
         return any(name in each.specific for each in self._values.values())
 
     def has_momentum(self, name: str) -> bool:
-        """Whether a weight's momentum is, or can become, another one than 0.
-
-        Args:
-            name: Of the weight.
-        """
+        """Whether the momentum of a weight is, or may become, other than 0."""
         return "momentum" in self._values and _is_momentum(self.value("momentum", name))
 
     def copy(self) -> Self:
-        """The same optimizer, which does not change with this one."""
-        # Values are replaced and never changed: both can have the same ones.
+        """Returns an optimizer with these values that does not change with this one."""
+        # Values are replaced and never changed, so both can share them.
         return copy.copy(self)
 
     def check_replacement(self, new: "Optimizer") -> None:
-        """Refuses optimizers that a program made for this one cannot go on with.
-
-        Args:
-            new: Of which values are to be taken.
+        """Refuses an optimizer with which a program made for this one cannot go on.
 
         Raises:
-            TypeError: It is no optimizer.
-            popart_exception: It differs in what is part of the program.
+            TypeError: The argument is no optimizer.
+            popart_exception: The new optimizer differs in what is part of the program.
         """
         if not isinstance(new, Optimizer):
             raise TypeError(f"An optimizer is replaced by another one. Received: {new!r}")
@@ -216,14 +182,8 @@ class Optimizer:
             )
 
     def check_weights(self, names: Collection[str]) -> None:
-        """Refuses values and groups of tensors that are no weights.
-
-        Args:
-            names: Of all weights that are trained.
-
-        Raises:
-            popart_exception: There is such a value or group.
-        """
+        """Raises a `popart_exception` if values or clip norms are for weights not in `names`."""
+        # Each hyper-parameter has the same weights, as `insertSpecific` completes missing keys.
         first = next(iter(self._values.values()))
         grouped = [name for group in self._clip_norms for name in group.weightIds]
         for what, given in (
@@ -238,7 +198,7 @@ class Optimizer:
                 )
 
     def _checked(self, values: Any, keys: list[str]) -> dict[str, OptimizerValue]:
-        """Values by key, if there are hyper-parameters of these keys."""
+        """Returns values by key, which must be among `keys`."""
         if not isinstance(values, Mapping):
             raise TypeError(
                 f"Values of {self._NAME} are a dict, such as {{{keys[0]!r}: (0.1, False)}}. "
@@ -256,7 +216,7 @@ class Optimizer:
             value = values[each.key]
             if wrong := each.wrong(value):
                 first, expected = wrong
-                # A constant zero says so by its words.
+                # "Constant, zero learning rate" has the number in its words.
                 number = f" ({value.val():.7g})" if value.val() else ""
                 raise popart_exception(
                     f"{first} {each.words}{number} in {self._NAME}{where}. It must be {expected}. "
@@ -264,7 +224,7 @@ class Optimizer:
                 )
 
     def _difference(self, new: "Optimizer") -> str:
-        """Why another optimizer does not replace this one; empty if it does."""
+        """Says why another optimizer cannot replace this one; empty if it can."""
         if new._NAME != self._NAME:
             return f"Its type is {new._NAME}, not {self._NAME}."
         for name, value in self._settings.items():
@@ -277,7 +237,7 @@ class Optimizer:
         return next(filter(None, map(self._other_values, new._values.values(), self._values)), "")
 
     def _other_values(self, new: OptimizerValueMap, key: str) -> str:
-        """Why the values of a hyper-parameter do not replace those of this one."""
+        """Says why values of a hyper-parameter cannot replace the old ones; empty if they can."""
         old = self._values[key]
         if new.specific.keys() != old.specific.keys():
             return (
@@ -294,16 +254,7 @@ class Optimizer:
 
 
 def data_type(name: str, value: DataType) -> DataType:
-    """The type of an optimizer's state, if it can be.
-
-    Args:
-        name: Of the parameter.
-        value: What was given.
-
-    Raises:
-        TypeError: It is no type.
-        popart_exception: No state has this type.
-    """
+    """Checks and returns the type of an optimizer's state, given for the parameter `name`."""
     allowed = (DataType.FLOAT, DataType.FLOAT16, DataType.UNDEFINED)
     wrong = "DataType.FLOAT, DataType.FLOAT16, or DataType.UNDEFINED for that of the weight"
     kind = one_of(DataType)
@@ -324,7 +275,7 @@ def _value(key: str, value: Any) -> OptimizerValue:
 
 
 def _is_momentum(value: OptimizerValue) -> bool:
-    """Whether it is, or can become, another one than 0."""
+    """Whether a momentum is, or may become, other than 0, so that it needs a state."""
     return not value.isConst() or value.val() != 0
 
 
@@ -333,7 +284,7 @@ def _names(specific: Mapping[str, OptimizerValue]) -> str:
 
 
 def _checked_groups(groups: Any) -> tuple[ClipNormSettings, ...]:
-    """Clip norm settings, if their norms are positive and no weight is in two of them."""
+    """Checks that largest norms are positive, and that no weight is in two groups."""
     kept = _CLIP_NORMS.taken("clip_norm_settings", groups)
     seen: set[str] = set()
     for group in kept:

@@ -1,4 +1,7 @@
-"""What a rule is by which weights are updated: its state, its scalars, and the update itself."""
+"""Declares the rules by which weights are updated: their state, scalars, and the update itself.
+
+Updates are computed in float32, whatever types weights and state are kept in.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,13 +17,12 @@ from ipu_keras.popart.options.enumerations import DataType
 
 @dataclass(frozen=True)
 class Factors:
-    """How many gradients there are of an update.
+    """How many gradients an update adds up.
 
     Args:
-        accumulation: Micro-batches of a replica.
-        replicas: Copies of the graph.
-        is_mean: Whether the mean of a replica's micro-batches is taken, and not their sum. That
-            of replicas is a matter of the gradient that a rule is given.
+        accumulation: The number of micro-batches of a replica.
+        is_mean: Whether an update takes the mean over a replica's micro-batches, and not their
+            sum. A mean over replicas is in the gradient already that a rule is given.
     """
 
     accumulation: int = 1
@@ -29,18 +31,15 @@ class Factors:
 
     @property
     def divisor(self) -> int:
-        """What the sum of a replica's micro-batches is divided by."""
+        """The number by which the sum over a replica's micro-batches is divided."""
         return self.accumulation if self.is_mean else 1
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar of an update, a float32.
+    """A float32 scalar of an update, which is part of the program if it is constant.
 
-    Args:
-        tensor: Its name, such as `scaledLearningRate0___default___FLOAT`.
-        value: It.
-        is_const: Whether it never changes.
+    `tensor` is its name, such as `scaledLearningRate0___default___FLOAT`.
     """
 
     tensor: str
@@ -50,13 +49,9 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Slot:
-    """A part of an optimizer's state for a weight.
+    """A part of an optimizer's state for a weight, such as its velocity.
 
-    Args:
-        prefix: Of its name, such as `Accl___`; behind it stands the weight's.
-        shape: Sizes of the axes.
-        dtype: Type of the elements.
-        initial: What it is at first.
+    `prefix`, such as `Accl___`, comes before the name of the weight in that of the tensor.
     """
 
     prefix: str
@@ -66,44 +61,27 @@ class Slot:
 
     @classmethod
     def of(cls, prefix: str, initial: np.ndarray, dtype: np.dtype) -> "Slot":
-        """A slot that begins with a value.
-
-        Args:
-            prefix: Of its name.
-            initial: The value, of any type of floats.
-            dtype: Type of the slot's elements.
-        """
+        """Makes a slot of the type `dtype` that begins with a value of any type of floats."""
         with np.errstate(over="ignore", under="ignore"):
             return cls(prefix, initial.shape, dtype, initial.astype(dtype))
 
 
 @dataclass(frozen=True)
 class Accumulator:
-    """What the gradients of a replica's micro-batches are summed in.
+    """The tensor in which the gradients of a replica's micro-batches are summed.
 
-    Args:
-        choice: The type of its elements, as users chose it.
-        rounds: Whether sums have been in it before they are used.
+    `rounds` says whether sums are rounded to its type before an update uses them.
     """
 
     choice: DataType
     rounds: bool
 
     def dtype(self, weight: np.dtype) -> np.dtype:
-        """The type of its elements.
-
-        Args:
-            weight: The weight's type.
-        """
+        """Returns the type of the accumulator for a weight of a type."""
         return dtype_of(self.choice, weight)
 
     def rounded(self, gradient: tf.Tensor, weight: np.dtype) -> tf.Tensor:
-        """The sum of a batch's gradients, as it has it.
-
-        Args:
-            gradient: It, float32 or of the weight's type.
-            weight: The weight's type.
-        """
+        """Rounds the sum of a batch's gradients as the accumulator would have it."""
         return tf.cast(gradient, self.dtype(weight)) if self.rounds else gradient
 
 
@@ -111,23 +89,14 @@ class Rule(Protocol):
     """How an optimizer updates weights."""
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
-        """The state of a weight.
-
-        Args:
-            name: Of the weight.
-            weight: Its initial value.
-        """
+        """Returns the parts of the state of a weight, given the weight's initial value."""
 
     def scalars(self, name: str) -> dict[str, Scalar]:
-        """The scalars of a weight's update by kind, such as `scaledLearningRate0`.
-
-        Args:
-            name: Of the weight.
-        """
+        """Returns the scalars of a weight's update by kind, such as `scaledLearningRate0`."""
 
     @property
     def accumulator(self) -> Accumulator:
-        """What the gradients of a replica's micro-batches are summed in."""
+        """The tensor in which the gradients of a replica's micro-batches are summed."""
 
     def updated(
         self,
@@ -136,31 +105,26 @@ class Rule(Protocol):
         slots: Mapping[str, tf.Tensor],
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """A weight and its state after an update, which have the types that they had; by other
-        prefixes, what else there is of the update.
+        """Returns a weight and its state after an update, in the types that they had.
 
-        It is the same for any order of the axes.
+        By other prefixes, the state has further tensors of the update that may be anchors. The
+        update is the same for any order of the axes, so that weights may be kept in the order that
+        convolutions want.
 
         Args:
-            weight: It.
-            gradient: The sum over all micro-batches and replicas of the gradient of the scaled
-                loss, in any type of floats; without what automatic loss scaling has multiplied
-                it by.
-            slots: The state by prefix.
-            scalars: The float32 scalars by kind.
+            gradient: The gradient of the scaled loss, summed over all micro-batches and replicas,
+                in any type of floats, without the factor of automatic loss scaling.
+            slots: The state of the weight by prefix.
+            scalars: The scalars by kind, float32.
         """
 
 
 @dataclass(frozen=True)
 class Compound:
-    """How a scalar is made of hyper-parameters.
+    """Describes how a scalar of updates is computed from hyper-parameters.
 
-    Args:
-        kind: What it is.
-        keys: Of the hyper-parameters.
-        default: Returns the prefix of its name if they are the default ones.
-        specific: Returns the prefix of its name if they are a weight's own.
-        compute: Returns its value, given theirs.
+    PopART computes with such products of hyper-parameters, and shows them as tensors. `default` and
+    `specific` return the prefix of the name, the latter if the weight has values of its own.
     """
 
     kind: str
@@ -170,16 +134,11 @@ class Compound:
     compute: Callable[..., float] = lambda value: value
 
     def scalar(self, optimizer: Optimizer, name: str) -> Scalar:
-        """The scalar of a weight.
-
-        Args:
-            optimizer: That has the hyper-parameters.
-            name: Of the weight.
-        """
+        """Returns the scalar of the weight `name`."""
         values = [optimizer.value(key, name) for key in self.keys]
-        # Loss scaling is the same for all weights.
+        # No weight has a loss scaling of its own.
         is_specific = optimizer.has_specific(name) and set(self.keys) != {LOSS_SCALING}
-        # Python's floats have 64 bits: what is rounded is the result.
+        # Computed in 64 bits, so that only the result is rounded to float32.
         with np.errstate(over="ignore", under="ignore"):
             value = float(np.float32(self.compute(*(each.val() for each in values))))
         return Scalar(
@@ -190,10 +149,9 @@ class Compound:
 
 
 def gradient_compounds(divisor: int) -> tuple[Compound, ...]:
-    """How the scalars are made that optimizers with averages of gradients have in common.
+    """Describes the scalars that Adam and Adaptive have in common.
 
-    Args:
-        divisor: Of gradients, which their loss scaling has in it.
+    `divisor`, by which sums over micro-batches are divided, is part of their loss scaling.
     """
     return (
         Compound(
@@ -219,43 +177,21 @@ def gradient_compounds(divisor: int) -> tuple[Compound, ...]:
 
 
 def scalars_of(compounds: Iterable[Compound], optimizer: Optimizer, name: str) -> dict[str, Scalar]:
-    """Scalars by kind.
-
-    Args:
-        compounds: How they are made.
-        optimizer: That has the hyper-parameters.
-        name: Of the weight.
-    """
+    """Returns the scalars of the weight `name` by kind."""
     return {each.kind: each.scalar(optimizer, name) for each in compounds}
 
 
 def dtype_of(choice: DataType, weight: np.dtype) -> np.dtype:
-    """The type of an optimizer's state.
-
-    Args:
-        choice: What users chose.
-        weight: The weight's type, which that of undefined ones is.
-    """
+    """Returns the type that users chose for an optimizer's state, or that of the weight."""
     if choice is DataType.UNDEFINED:
         return np.dtype(weight)
     return np.dtype("float32" if choice is DataType.FLOAT else "float16")
 
 
 def in_float32(tensor: tf.Tensor) -> tf.Tensor:
-    """What updates are computed with, whatever type a tensor is kept in.
-
-    Args:
-        tensor: It.
-    """
     return tf.cast(tensor, tf.float32)
 
 
 def average(old: tf.Tensor, new: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
-    """A moving average, which has the type that it had.
-
-    Args:
-        old: It.
-        new: What comes to it, float32.
-        kept: How much of it remains, float32.
-    """
+    """Moves an average, which stays in its type, towards a new value, both others in float32."""
     return tf.cast(kept * in_float32(old) + (1 - kept) * new, old.dtype)

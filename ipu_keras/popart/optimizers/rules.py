@@ -1,4 +1,4 @@
-"""The rules by which optimizers update weights, for sessions that train."""
+"""Chooses the rule by which an optimizer updates weights, for sessions that train."""
 
 from ipu_keras.popart.optimizers.adam import Adam
 from ipu_keras.popart.optimizers.adam_rule import AdamRule
@@ -16,15 +16,9 @@ from ipu_keras.popart.options.prefixes import reservedLossScalingPrefix
 
 
 def rule_of(optimizer: Optimizer, factors: Factors, accumulates: bool) -> Rule:
-    """How an optimizer updates weights.
+    """Returns the rule of an optimizer, which later changes of the optimizer do not change.
 
-    Args:
-        optimizer: It. Later changes of it do not change the rule.
-        factors: How many gradients there are of an update.
-        accumulates: Whether gradients of several micro-batches are.
-
-    Raises:
-        TypeError: It is none of PopART's optimizers.
+    `accumulates` says whether gradients of several micro-batches are summed in an accumulator.
     """
     if isinstance(optimizer, SGD):
         return SGDRule(optimizer.copy(), factors, accumulates)
@@ -36,10 +30,6 @@ def rule_of(optimizer: Optimizer, factors: Factors, accumulates: bool) -> Rule:
 
 
 def loss_scaling(optimizer: Optimizer) -> Scalar:
-    """What the loss is multiplied by.
-
-    Args:
-        optimizer: That has it.
-    """
+    """Returns the number that the loss is multiplied by, as a scalar of the program."""
     value = optimizer.loss_scaling
     return Scalar(f"{reservedLossScalingPrefix()}FLOAT", value.val(), value.isConst())

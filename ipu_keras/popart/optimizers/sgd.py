@@ -1,4 +1,4 @@
-"""Stochastic gradient descent."""
+"""`popart.SGD` and `popart.ConstSGD`: stochastic gradient descent, as users choose it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,17 +31,18 @@ class SGD(Optimizer):
     Args:
         values: Tuples of a value and of whether it is constant, by key: `defaultLearningRate`
             (0.1), `defaultWeightDecay` (0), `defaultMomentum` (0), `defaultDampening` (0),
-            `defaultVelocityScaling` (1) and `lossScaling` (1). Those that are missing are
-            constant.
-        clip_norm_settings: Groups of weights, and how long the gradients of each may be together.
-        accumulatorAndMomentum: Whether gradients are accumulated in `v`, which then holds the
-            momentum and weight decay of the next update in advance, or apart from it.
-        accumType: Of accumulated gradients; `UNDEFINED` for that of the weight.
-        accl1Type: Of `v`; `UNDEFINED` for that of the weight.
+            `defaultVelocityScaling` (1) and `lossScaling` (1). Missing values are constant.
+        clip_norm_settings: Groups of weights with the largest norm that the gradients of each
+            group may have together.
+        accumulatorAndMomentum: Whether gradients are accumulated in `v` (`Combined`), which then
+            holds the momentum and weight decay of the next update in advance, or in a tensor of
+            their own (`Separate`).
+        accumType: The type of accumulated gradients; `UNDEFINED` is that of the weight.
+        accl1Type: The type in which `v` is kept; `UNDEFINED` is that of the weight.
 
     Raises:
-        TypeError: An argument is of another type.
-        popart_exception: There is no such key, or a value is not in range.
+        TypeError: An argument is of a wrong type.
+        popart_exception: There is no such key, or a value is out of range.
 
     Example:
 
@@ -86,23 +87,23 @@ class SGD(Optimizer):
         super().__init__(values, clip_norm_settings, settings)
 
     def learningRates(self) -> OptimizerValueMap:
-        """How much of an update is taken."""
+        """Returns the learning rates, by which updates are multiplied."""
         return self._values["learningRate"]
 
     def weightDecays(self) -> OptimizerValueMap:
-        """How much of a weight is added to its gradient."""
+        """Returns the weight decays, the share of a weight that is added to its gradient."""
         return self._values["weightDecay"]
 
     def momentums(self) -> OptimizerValueMap:
-        """How much of the velocity remains."""
+        """Returns the momentums, the share of the velocity that an update keeps."""
         return self._values["momentum"]
 
     def dampenings(self) -> OptimizerValueMap:
-        """How much of a gradient is left out."""
+        """Returns the dampenings, the share of a gradient that is left out."""
         return self._values["dampening"]
 
     def velocityScalings(self) -> OptimizerValueMap:
-        """What the velocity is multiplied by where it is kept."""
+        """Returns the velocity scalings, by which the velocity is multiplied where it is kept."""
         return self._values["velocityScaling"]
 
 
@@ -110,14 +111,15 @@ class ConstSGD(SGD):
     """Stochastic gradient descent with values that never change.
 
     Args:
-        learning_rate: How much of a gradient is taken.
-        weight_decay: How much of a weight is added to its gradient.
-        loss_scaling: What the loss is multiplied by, and updates are divided by.
-        clip_norm_settings: Groups of weights, and how long the gradients of each may be together.
+        learning_rate: The number by which gradients are multiplied.
+        weight_decay: The share of a weight that is added to its gradient.
+        loss_scaling: The number by which the loss is multiplied, and updates are divided.
+        clip_norm_settings: Groups of weights with the largest norm that the gradients of each
+            group may have together.
 
     Raises:
-        TypeError: An argument is of another type.
-        popart_exception: A value is not in range.
+        TypeError: An argument is of a wrong type.
+        popart_exception: A value is out of range.
 
     Example:
 

@@ -1,9 +1,9 @@
-"""How stochastic gradient descent updates weights.
+"""Computes the updates of stochastic gradient descent.
 
-There are three forms. Without momentum and accumulation there is no state. With either, `v` is
-kept, in one of two ways: combined with accumulated gradients, it holds what of the next update is
-known before its gradients are, so that a change of momentum, dampening or weight decay comes one
-update late; separate, it holds the velocity of the last update, and changes come at once.
+There are three forms, as in PopART. Without momentum and accumulation there is no state. With
+either, `v` is kept: combined with accumulated gradients, it holds the part of the next update that
+is known before its gradients are, so that a change of momentum, dampening or weight decay takes
+effect one update late; separate from them, it holds the velocity of the last update.
 """
 
 from collections.abc import Mapping
@@ -45,12 +45,9 @@ _WITHOUT_STATE = (
 
 
 def _with_state(replicas: int, divisor: int) -> tuple[Compound, ...]:
-    """Scalars of the forms with state.
+    """Describes the scalars of the forms with state.
 
-    Args:
-        replicas: By which the tensor that gradients are added to is summed; 1 if it is another
-            one than that of the momentum.
-        divisor: Of gradients.
+    `replicas` is over how many the velocity is summed; 1 if it is separate from the accumulator.
     """
     return (
         Compound(
@@ -85,12 +82,9 @@ def _with_state(replicas: int, divisor: int) -> tuple[Compound, ...]:
 
 
 class SGDRule:
-    """How stochastic gradient descent updates weights.
+    """The `Rule` of stochastic gradient descent.
 
-    Args:
-        optimizer: It.
-        factors: How many gradients there are of an update.
-        accumulates: Whether gradients of several micro-batches are.
+    `accumulates` says whether gradients of several micro-batches are summed in an accumulator.
     """
 
     def __init__(self, optimizer: SGD, factors: Factors, accumulates: bool):
@@ -104,25 +98,24 @@ class SGDRule:
             optimizer.settings[key] for key in ("accumType", "accl1Type")
         )
         if self._combined:
-            # They are one tensor: either says which type it has.
+            # Accumulator and velocity are one tensor, and users may give its type by either name.
             types = {choice, self._velocity_type} - {DataType.UNDEFINED}
             choice = self._velocity_type = next(iter(types), DataType.UNDEFINED)
-        # What is combined with the momentum is rounded with it.
+        # A combined accumulator is rounded as part of the velocity.
         self.accumulator = Accumulator(choice, accumulates and not self._combined)
 
     def slots(self, name: str, weight: np.ndarray) -> tuple[Slot, ...]:
-        """See `Rule`."""
         if not self._has_state(name):
             return ()
         dtype = dtype_of(self._velocity_type, weight.dtype)
         if not self._combined:
             return (Slot.of(prefixes.reservedAccl1Prefix(), np.zeros(weight.shape), dtype),)
+        # The combined form holds the weight decay of the next update, and so of the first one, too.
         parts = (self._optimizer.value(k, name).val() for k in self._weight_decay.keys)
         initial = self._weight_decay.compute(*parts) * weight.astype(np.float64)
         return (Slot.of(prefixes.reservedAcclPrefix(), initial, dtype),)
 
     def scalars(self, name: str) -> dict[str, Scalar]:
-        """See `Rule`."""
         compounds = self._with_state if self._has_state(name) else _WITHOUT_STATE
         return scalars_of(compounds, self._optimizer, name)
 
@@ -133,7 +126,6 @@ class SGDRule:
         slots: Mapping[str, tf.Tensor],
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """See `Rule`."""
         if not slots:
             scaled = in_float32(weight) * scalars["weightDecayScaleFactor0"]
             step = in_float32(gradient) * scalars["scaledLearningRate0"]
@@ -158,9 +150,12 @@ class SGDRule:
         velocity: tf.Tensor,
         scalars: Mapping[str, tf.Tensor],
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """A weight, and what of its next update is known before the gradient is; and from what
-        it was updated."""
-        # The sum of all replicas' tensors; the scalars undo that each of them held all of it.
+        """Updates a weight, and prepares the part of its next update that needs no gradient.
+
+        Besides `v`, returns the tensors that PopART shows before and after the update.
+        """
+        # PopART sums the velocities of all replicas, of which each has the momentum; the scalars
+        # divide by their number.
         before = self._replicas * in_float32(velocity)
         whole = before + scalars["dampeningScaleFactor1"] * gradient
         new = tf.cast(in_float32(weight) - scalars["scaledLearningRate1"] * whole, weight.dtype)
@@ -179,7 +174,7 @@ def _separate_update(
     velocity: tf.Tensor,
     scalars: Mapping[str, tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """A weight and its velocity."""
+    """Updates a weight and its velocity, which is kept apart from accumulated gradients."""
     wide = in_float32(weight)
     remains = scalars["scaledMomentum1"] * in_float32(velocity)
     comes = scalars["dampeningScaleFactor1"] * gradient + scalars["scaledWeightDecay1"] * wide

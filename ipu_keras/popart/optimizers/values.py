@@ -1,4 +1,4 @@
-"""Values of hyper-parameters, which are constant or change while a session lives."""
+"""Values of hyper-parameters, which are constant or may change while a session lives."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,11 +11,11 @@ class OptimizerValue:
     """A value of a hyper-parameter, rounded to float32 as IPUs have it.
 
     Args:
-        val: It; or a tuple of it and of whether it is constant.
-        isConst: Whether it is a part of the program, and stays what it is.
+        val: The value; or a tuple of the value and of whether it is constant.
+        isConst: Whether the value is part of the program, and never changes. Defaults to `True`.
 
     Raises:
-        TypeError: The value is not a number, or what says whether it is constant not a bool.
+        TypeError: The value is not a number, or `isConst` is not a bool.
 
     Example:
 
@@ -38,11 +38,11 @@ class OptimizerValue:
         self._is_const = bool(isConst)
 
     def val(self) -> float:
-        """The value."""
+        """Returns the value as a Python float."""
         return self._val
 
     def isConst(self) -> bool:
-        """Whether it stays what it is."""
+        """Whether the value never changes."""
         return self._is_const
 
     def __eq__(self, other: object) -> bool:
@@ -64,8 +64,8 @@ class OptimizerValueMap:
     """The values of one hyper-parameter: the default, and those of some weights.
 
     Args:
-        default: Of all other weights.
-        specific: By names of weights.
+        default: The value of weights that have none of their own.
+        specific: The values of single weights by name. Defaults to none.
 
     Example:
 
@@ -82,28 +82,23 @@ class OptimizerValueMap:
 
     @property
     def specific(self) -> Mapping[str, OptimizerValue]:
-        """The values of weights that have their own."""
+        """The values of single weights by name."""
         return self._specific
 
     def getDefault(self) -> OptimizerValue:
-        """The value of weights that have none of their own."""
+        """Returns the value of weights that have none of their own."""
         return self._default
 
     def get(self, name: str) -> OptimizerValue:
-        """The value of a weight.
+        """Returns the value of a weight.
 
         Args:
-            name: Of the weight.
+            name: The name of the weight.
         """
         return self._specific.get(name, self._default)
 
     def with_specific(self, name: str, value: OptimizerValue) -> "OptimizerValueMap":
-        """These values, with one of a weight's own.
-
-        Args:
-            name: Of the weight.
-            value: Its value.
-        """
+        """Returns these values with another one for the weight `name`."""
         return OptimizerValueMap(self._default, {**self._specific, name: value})
 
     def __repr__(self) -> str:
