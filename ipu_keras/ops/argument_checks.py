@@ -1,6 +1,8 @@
-"""Checks of arguments that operations and layers have in common.
+"""Checks of arguments that operations and layers share.
 
-Each names the argument, and shows what was given for it.
+`argument` is always the name by which users pass a value, and `value` what they passed; errors
+show both. A tensor counts as its static value wherever a number or a choice is expected, since a
+program is traced once and cannot depend on values that come later.
 """
 
 import math
@@ -16,12 +18,13 @@ from ipu_keras.settings.argument_errors import converted as converted
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.argument_errors import received as received
 
-# In which programs compute.
+# Programs compute in float32 at most.
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 def static(value: Any) -> Any:
-    """The value of a tensor that is known while a program is traced; all else as it is."""
+    """Returns the value of a tensor that is known while a program is traced; all else as it
+    is."""
     if not tf.is_tensor(value):
         return value
     known = tf.get_static_value(value)
@@ -29,41 +32,24 @@ def static(value: Any) -> Any:
 
 
 def integer_in(value: Any) -> int | None:
-    """The integer that a value is; `None` if it is none, as truth values are none here.
-
-    Args:
-        value: Anything; of tensors those with a static value.
-    """
+    """Returns the integer that a value is, or None. Booleans are not integers here."""
     return counts.integer_in(static(value))
 
 
 def positive_integer(argument: str, value: Any) -> int:
-    """A count: a positive integer of Python or NumPy, or a tensor with such a static value.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        ValueError: It is no positive integer.
-    """
+    """Returns a count, or raises a `ValueError` if it is not a positive integer."""
     return counts.positive_integer(argument, static(value))
 
 
 def check_integer(
     argument: str, value: Any, least: int | None = None, most: int = 2**63 - 1
 ) -> int:
-    """An integer, such as the number of an axis.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-        least: The least that it may be; `None` for the opposite of `most`.
-        most: The most that it may be.
+    """Returns an integer from `least` (by default `-most`) to `most`, such as the number of an
+    axis.
 
     Raises:
-        TypeError: It is no integer.
-        ValueError: It is another one than those.
+        TypeError: The value is not an integer.
+        ValueError: The integer is out of this range.
     """
     integer = integer_in(value)
     if integer is None:
@@ -78,15 +64,10 @@ def check_integer(
 
 
 def check_flag(argument: str, value: Any) -> bool:
-    """A choice that is made while a program is traced.
-
-    Args:
-        argument: What users call it.
-        value: What was given: a boolean of Python or NumPy, 0 or 1, or a tensor with such a
-            static value.
+    """Returns a choice that is made while a program is traced: a boolean, 0 or 1.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The value is none of these.
     """
     known = value if isinstance(value, bool) else static(value)
     if isinstance(known, bool | np.bool_):
@@ -102,16 +83,7 @@ def check_flag(argument: str, value: Any) -> bool:
 
 
 def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:
-    """One of some names.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-        choices: What may be given.
-
-    Raises:
-        ValueError: It is none of them.
-    """
+    """Returns one of the names in `choices`, or raises a `ValueError`."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"`{argument}` must be one of {', '.join(choices)}. "
@@ -121,11 +93,8 @@ def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:
 
 
 def real_in(value: Any) -> float | None:
-    """The finite number that a value is; `None` if it is none, as truth values are none here.
-
-    Args:
-        value: Anything. A tensor of a graph that has no value yet is none either.
-    """
+    """Returns the finite number of float32 that a value is, or None. Booleans are not numbers
+    here."""
     number = _number_in(value)
     return number if number is not None and abs(number) <= _LARGEST else None
 
@@ -143,13 +112,10 @@ def _number_in(value: Any) -> float | None:
 
 
 def check_rate(value: Any) -> float:
-    """The probability of an element to be dropped.
-
-    Args:
-        value: What was given for `rate`.
+    """Returns a probability to drop an element, from 0 up to but not including 1.
 
     Raises:
-        ValueError: It is no number from 0 up to but not including 1.
+        ValueError: The value is not such a number.
     """
     rate = real_in(value)
     if rate is None or not 0 <= rate < 1:
@@ -162,15 +128,7 @@ def check_rate(value: Any) -> float:
 
 
 def check_share(argument: str, value: Any) -> float:
-    """A part of a whole that is not all of it.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        ValueError: It is no number from 0 up to but not including 1.
-    """
+    """Returns a part of a whole, from 0 up to but not including 1, or raises a `ValueError`."""
     share = real_in(value)
     if share is None or not 0 <= share < 1:
         raise ValueError(
@@ -180,15 +138,7 @@ def check_share(argument: str, value: Any) -> float:
 
 
 def check_not_negative(argument: str, value: Any) -> float:
-    """A number such as what is added to a variance.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        ValueError: It is no number, or a negative one.
-    """
+    """Returns a number such as what is added to a variance, or raises a `ValueError`."""
     number = real_in(value)
     if number is None or number < 0:
         raise ValueError(
@@ -199,15 +149,11 @@ def check_not_negative(argument: str, value: Any) -> float:
 
 
 def check_number(argument: str, value: Any) -> float:
-    """A finite number.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
+    """Returns a finite number.
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is NaN, or beyond the numbers of float32, in which programs compute.
+        TypeError: The value is not a number.
+        ValueError: The number is NaN, or beyond float32, in which programs compute.
     """
     number = _number_in(value)
     if number is None:
@@ -223,16 +169,11 @@ def check_number(argument: str, value: Any) -> float:
 def check_tensor(
     argument: str, value: Any, dtypes: Collection[tf.DType] | None = None
 ) -> tf.Tensor:
-    """A tensor.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-        dtypes: The types that it may have; `None` for all.
+    """Returns a tensor, of one of the types in `dtypes` if they are given.
 
     Raises:
-        TypeError: No tensor can be made of it, or it has another type.
-        ValueError: No tensor can be made of it.
+        TypeError: No tensor can be made of the value, or it has another type.
+        ValueError: No tensor can be made of the value.
     """
     tensor = converted(argument, tf.convert_to_tensor, value)
     if dtypes is not None and tensor.dtype not in dtypes:
@@ -245,15 +186,11 @@ def check_tensor(
 
 
 def check_floating(argument: str, value: Any) -> tf.Tensor:
-    """A tensor of floating point numbers.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
+    """Returns a tensor of floating point numbers.
 
     Raises:
-        TypeError: It is of another type.
-        ValueError: No tensor can be made of it.
+        TypeError: The tensor is of another type.
+        ValueError: No tensor can be made of the value.
     """
     tensor = check_tensor(argument, value)
     if not tensor.dtype.is_floating:
@@ -265,17 +202,14 @@ def check_floating(argument: str, value: Any) -> tf.Tensor:
 
 
 def check_integers(argument: str, value: Any) -> tf.Tensor:
-    """A tensor of integers.
-
-    Args:
-        argument: What users call it.
-        value: What was given. An empty list is one of int32.
+    """Returns a tensor of integers.
 
     Raises:
-        TypeError: It is of another type.
-        ValueError: No tensor can be made of it.
+        TypeError: The tensor is of another type.
+        ValueError: No tensor can be made of the value.
     """
     tensor = check_tensor(argument, value)
+    # TensorFlow makes float32 of an empty list.
     if not tf.is_tensor(value) and tensor.shape.num_elements() == 0:
         return tf.cast(tensor, tf.int32)
     if not tensor.dtype.is_integer:
