@@ -220,8 +220,8 @@ def create_host_embedding(
         name: Which table it is, unique in a program; the variable is called so too.
         shape: Shape of the table, `(tokens, encoding)`.
         dtype: Type of the table, float16 or float32.
-        partition_strategy: `"TOKEN"` or `"ENCODING"`, as for `HostEmbedding`. `"ENCODING"` has no effect: the same values
-            are computed, and the cost model does not know of it.
+        partition_strategy: `"TOKEN"` or `"ENCODING"`, as for `HostEmbedding`. `"ENCODING"` has no
+            effect: the same values are computed, and the cost model does not know of it.
         optimizer_spec: How the table is trained; `None` if it is not.
         initializer: What the table holds first: an initializer of TensorFlow or Keras, a function
             of a shape and a dtype, or an array. `None` for Glorot's uniform one.

@@ -93,7 +93,7 @@ class HostEmbeddingOptimizerSpec:
 
         Args:
             embedding_tensor: The table, a variable.
-            slot_vars: Variables from `create_slot_variables`.
+            slot_vars: Variables that `create_slot_variables` returned.
             name: Name of the table.
 
         Returns:
@@ -108,7 +108,7 @@ class HostEmbeddingOptimizerSpec:
 
         Args:
             embedding_tensor: The table, a variable.
-            slot_vars: Variables from `create_slot_variables`.
+            slot_vars: Variables that `create_slot_variables` returned.
             name: Name of the table.
 
         Returns:
@@ -129,7 +129,7 @@ class HostEmbeddingOptimizerSpec:
         Args:
             embedding_tensor: The table, a variable.
             indices: Integers `(ids,)`, all of them of rows that exist.
-            slot_vars: Variables from `create_slot_variables`.
+            slot_vars: Variables that `create_slot_variables` returned.
             partition_strategy: Where remote buffers have which part of the table. It changes
                 nothing that is computed.
             name: Name of the table.
@@ -226,8 +226,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         slots = super().create_slot_variables(embedding_tensor, name)
         if num_indices is None:
             return slots
-        # Replicas run one after the other on the host, so each of their mini-batches has a
-        # place.
+        # The mini-batches of all replicas are collected, one after the other.
         shape = (self._accumulation_factor * current_replicas(), num_indices)
         gradients = tf.zeros((*shape, *static_sizes(embedding_tensor)[1:]), embedding_tensor.dtype)
         return [
