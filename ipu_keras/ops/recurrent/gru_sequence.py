@@ -45,7 +45,7 @@ def gru(
     interest evolution network for click-through rate prediction", 2019).
 
     Args:
-        inputs: `(time, batch, features)`.
+        inputs: Sequences of the shape `(time, batch, features)`.
         initial_h: `(batch, units)`, the state before the first step.
         kernel: `(features, 3 * units)`.
         recurrent_kernel: `(units, 3 * units)`.

@@ -38,7 +38,7 @@ def lstm_weights_to_keras(
 
     Args:
         kernel: `(features + units, 4 * units)`.
-        biases: `(4, units)`.
+        biases: `(4, units)`, a row for each gate.
 
     Returns:
         The kernel `(features, 4 * units)`, the recurrent kernel `(units, 4 * units)`
