@@ -1,7 +1,4 @@
-"""The callback that shows in the lines of `fit` and `evaluate` what an IPU would take.
-=>
-    fit` in the
-"""
+"""The callback that shows in the lines of `fit` and `evaluate` what an IPU would take."""
 
 import math
 from itertools import chain, repeat

@@ -18,15 +18,8 @@ def options_as_set(
     """Returns the options of a step: those that are given, else those of what would run it.
 
     For a model these are the steps of `compile`, accumulation, replicas and stages as they were
-    set, and what the active `IPUConfig` says.
-
-    Args:
-        given: Options as for `model_options`, and `target`.
-        mode: `"train"`, `"test"` or `"predict"`; `None` for a function.
-
-    Raises:
-        ValueError: An option is out of its range, or does not go with what was set.
-        TypeError: There is no such option.
+    set, and what the active `IPUConfig` says. `given` has the options of `model_options`, and
+    `target`; `mode` is `"train"`, `"test"` or `"predict"`, and None for a function.
     """
     as_set = {}
     if isinstance(model_or_function, ModelExtension):

@@ -192,12 +192,7 @@ def what_if(
 
 
 def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
-    """Returns specs for arrays and tensors too, in the same structure.
-
-    Raises:
-        TypeError: There is no model or function, or something has no shape and dtype.
-        ValueError: An axis has no elements, or a model with one input is given more.
-    """
+    """Returns specs for arrays and tensors too, in the same structure, or says what is none."""
     is_class = isinstance(model_or_function, type) and issubclass(model_or_function, keras.Model)
     if is_class or not callable(model_or_function):
         raise TypeError(
@@ -320,12 +315,8 @@ def traced_step(
     """Returns the name and the graph of a function, or of a model's step.
 
     Most arguments are those of `profile`. `make_step` makes the step of a built model, by
-    default the model's own; `num_replicas` run the step together.
-
-    Raises:
-        ValueError: The mode is not valid.
-        RuntimeError: The model has a train step of its own, whose parts are not known.
-        LoweringError: XLA cannot compile an operation of the step.
+    default the model's own; `num_replicas` run the step together. An operation that XLA cannot
+    compile raises a LoweringError.
     """
     mode = _mode_of(model_or_function, mode, specs)
     if mode is None:
@@ -363,10 +354,8 @@ def step_with_update(
 ) -> Callable[[Any], Any]:
     """Returns a model's step whose weight update, if it trains, is traced in its scope.
 
-    `update` updates the weights from gradients; by default the model's optimizer does.
-
-    Raises:
-        RuntimeError: The model has a train step of its own, whose parts are not known.
+    `update` updates the weights from gradients; by default the model's optimizer does. A train
+    step of the user's own is refused, as its parts are not known.
     """
     if mode != "train":
         return getattr(model, f"{mode}_step")
@@ -403,11 +392,7 @@ def _batch_norm_groups(model: keras.Model, num_replicas: int) -> int:
 
 
 def _mode_of(model_or_function: Any, mode: str | None, specs: tuple) -> str | None:
-    """Returns the mode of a model; None for a function.
-
-    Raises:
-        ValueError: The mode is not valid.
-    """
+    """Returns the mode of a model; None for a function."""
     if isinstance(model_or_function, keras.Model):
         return _mode(model_or_function, mode, len(specs))
     if mode is not None:

@@ -1,8 +1,9 @@
 """Checks of arguments that operations and layers share.
 
 `argument` is always the name by which users pass a value, and `value` what they passed; errors
-show both. A tensor counts as its static value wherever a number or a choice is expected, since a
-program is traced once and cannot depend on values that come later.
+show both: a TypeError for the wrong kind of value, a ValueError for one out of range. A tensor
+counts as its static value wherever a number or a choice is expected, since a program is traced
+once and cannot depend on values that come later.
 """
 
 import math
@@ -37,20 +38,15 @@ def integer_in(value: Any) -> int | None:
 
 
 def positive_integer(argument: str, value: Any) -> int:
-    """Returns a count, or raises a `ValueError` if it is not a positive integer."""
+    """Returns a count, which is a positive integer."""
     return counts.positive_integer(argument, static(value))
 
 
 def check_integer(
     argument: str, value: Any, least: int | None = None, most: int = 2**63 - 1
 ) -> int:
-    """Returns an integer from `least` (by default `-most`) to `most`, such as the number of an
-    axis.
-
-    Raises:
-        TypeError: The value is not an integer.
-        ValueError: The integer is out of this range.
-    """
+    """Returns an integer, such as the number of an axis, from `least` (None: `-most`) to
+    `most`."""
     integer = integer_in(value)
     if integer is None:
         raise TypeError(f"`{argument}` must be an integer. Received: {received(argument, value)}")
@@ -64,11 +60,7 @@ def check_integer(
 
 
 def check_flag(argument: str, value: Any) -> bool:
-    """Returns a choice that is made while a program is traced: a boolean, 0 or 1.
-
-    Raises:
-        TypeError: The value is none of these.
-    """
+    """Returns a choice that is made while a program is traced: a boolean, 0 or 1."""
     known = value if isinstance(value, bool) else static(value)
     if isinstance(known, bool | np.bool_):
         return bool(known)
@@ -83,7 +75,7 @@ def check_flag(argument: str, value: Any) -> bool:
 
 
 def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:
-    """Returns one of the names in `choices`, or raises a `ValueError`."""
+    """Returns one of the names in `choices`."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"`{argument}` must be one of {', '.join(choices)}. "
@@ -112,11 +104,7 @@ def _number_in(value: Any) -> float | None:
 
 
 def check_rate(value: Any) -> float:
-    """Returns a probability to drop an element, from 0 up to but not including 1.
-
-    Raises:
-        ValueError: The value is not such a number.
-    """
+    """Returns a probability to drop an element, from 0 up to but not including 1."""
     rate = real_in(value)
     if rate is None or not 0 <= rate < 1:
         raise noted(
@@ -128,7 +116,7 @@ def check_rate(value: Any) -> float:
 
 
 def check_share(argument: str, value: Any) -> float:
-    """Returns a part of a whole, from 0 up to but not including 1, or raises a `ValueError`."""
+    """Returns a part of a whole, from 0 up to but not including 1."""
     share = real_in(value)
     if share is None or not 0 <= share < 1:
         raise ValueError(
@@ -138,7 +126,7 @@ def check_share(argument: str, value: Any) -> float:
 
 
 def check_not_negative(argument: str, value: Any) -> float:
-    """Returns a number such as what is added to a variance, or raises a `ValueError`."""
+    """Returns a number that is not negative, such as what is added to a variance."""
     number = real_in(value)
     if number is None or number < 0:
         raise ValueError(
@@ -149,12 +137,8 @@ def check_not_negative(argument: str, value: Any) -> float:
 
 
 def check_number(argument: str, value: Any) -> float:
-    """Returns a finite number.
-
-    Raises:
-        TypeError: The value is not a number.
-        ValueError: The number is NaN, or beyond float32, in which programs compute.
-    """
+    """Returns a finite number of float32, in which programs compute: neither NaN nor
+    infinite."""
     number = _number_in(value)
     if number is None:
         raise TypeError(f"`{argument}` must be a number. Received: {received(argument, value)}")
@@ -169,12 +153,7 @@ def check_number(argument: str, value: Any) -> float:
 def check_tensor(
     argument: str, value: Any, dtypes: Collection[tf.DType] | None = None
 ) -> tf.Tensor:
-    """Returns a tensor, of one of the types in `dtypes` if they are given.
-
-    Raises:
-        TypeError: No tensor can be made of the value, or it has another type.
-        ValueError: No tensor can be made of the value.
-    """
+    """Returns a tensor, of one of the types in `dtypes` if they are given."""
     tensor = converted(argument, tf.convert_to_tensor, value)
     if dtypes is not None and tensor.dtype not in dtypes:
         *first, last = (dtype.name for dtype in dtypes)
@@ -186,12 +165,7 @@ def check_tensor(
 
 
 def check_floating(argument: str, value: Any) -> tf.Tensor:
-    """Returns a tensor of floating point numbers.
-
-    Raises:
-        TypeError: The tensor is of another type.
-        ValueError: No tensor can be made of the value.
-    """
+    """Returns a tensor of floating point numbers."""
     tensor = check_tensor(argument, value)
     if not tensor.dtype.is_floating:
         raise TypeError(
@@ -202,12 +176,7 @@ def check_floating(argument: str, value: Any) -> tf.Tensor:
 
 
 def check_integers(argument: str, value: Any) -> tf.Tensor:
-    """Returns a tensor of integers.
-
-    Raises:
-        TypeError: The tensor is of another type.
-        ValueError: No tensor can be made of the value.
-    """
+    """Returns a tensor of integers."""
     tensor = check_tensor(argument, value)
     # TensorFlow makes float32 of an empty list.
     if not tf.is_tensor(value) and tensor.shape.num_elements() == 0:

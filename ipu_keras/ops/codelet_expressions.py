@@ -27,13 +27,9 @@ _ELEMENTWISE = frozenset(f"{_UNARY} {_BINARY} {_OTHER}".split())
 
 
 def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> None:
-    """Traces a function, and raises if it is not an elementwise expression of these tensors.
+    """Traces a function, and refuses it unless it is an elementwise expression of these tensors.
 
-    Raises:
-        TypeError: The function does not take so many arguments, or they are not numbers.
-        ValueError: The arguments do not broadcast; or the function does not return one tensor of
-            their common shape, computes something that is not elementwise, or reads other
-            tensors.
+    It may read nothing else, and returns one tensor of the shape to which they broadcast.
     """
     if not callable(expression):
         raise TypeError(

@@ -30,11 +30,8 @@ _MOVED = (*_NUMBERS, "bool", "int8", "uint8")
 def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
     """Returns the groups of the program that is being traced.
 
-    `size` is the number of replicas in a group, None for all of them; `argument` is its name in
-    the error.
-
-    Raises:
-        ValueError: The size does not divide the number of replicas.
+    `size` is the number of replicas in a group, a divisor of all, or None for all of them;
+    `argument` is its name in the error.
     """
     num_replicas = current_replicas()
     if size is None:
@@ -144,8 +141,7 @@ def reduce_scatter(
 
 
 def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
-    """Returns the part that `reduce_scatter` would leave this replica with if it added
-    nothing."""
+    """Returns the part that `reduce_scatter` would leave this replica with if it added nothing."""
     x = _tensor(x, _MOVED, name or "reduce_scatter")
     if groups.size == 1:
         return _alone(x)

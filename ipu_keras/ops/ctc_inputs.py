@@ -20,12 +20,8 @@ class Given(NamedTuple):
 
 
 def time_major(data: Given) -> tf.Tensor:
-    """Returns the tensor `(max_time, batch, num_classes)` that was given.
-
-    Raises:
-        TypeError: The type is neither float16 nor float32.
-        ValueError: The tensor has another rank, or unknown sizes.
-    """
+    """Returns the tensor `(max_time, batch, num_classes)` that was given, of float16 or
+    float32."""
     name = data.name
     tensor = check_tensor(name, data.value, (tf.float16, tf.float32))
     # The batch size may be open: Keras calls layers so while a model is made.
@@ -41,10 +37,6 @@ def integers(given: Given, shape: tuple[int | None, ...], beside: Given) -> tf.T
     """Returns the int32 tensor of lengths or labels that was given.
 
     `shape` must be compatible with the tensor's; `beside` is the argument that it comes from.
-
-    Raises:
-        TypeError: The tensor is not of integers.
-        ValueError: The tensor has another shape.
     """
     name = given.name
     values = check_integers(name, given.value)
@@ -60,12 +52,7 @@ def integers(given: Given, shape: tuple[int | None, ...], beside: Given) -> tf.T
 
 def blank_class(blank_index: int, num_classes: int) -> int:
     """Returns the class that is the blank, counted from 0; a negative index counts from the
-    last.
-
-    Raises:
-        TypeError: `blank_index` is not an integer.
-        ValueError: There is no such class.
-    """
+    last."""
     index = check_integer("blank_index", blank_index)
     if not -num_classes <= index < num_classes:
         raise ValueError(

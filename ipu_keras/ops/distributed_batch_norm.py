@@ -44,11 +44,8 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
 
 
 def batch_norm_groups() -> ReplicaGroups:
-    """Returns the groups of replicas that combine their statistics in the program being traced.
-
-    Raises:
-        ValueError: The number of replicas is no multiple of that of a group.
-    """
+    """Returns the groups of replicas that combine their statistics in the program being
+    traced."""
     return replica_groups(_group_size.get(), _OPTION)
 
 
@@ -90,8 +87,7 @@ def _fused_batch_norm(
     data_format="NHWC",
     name=None,
 ):
-    """Returns what TensorFlow's operation does: output, two running averages, and what is
-    kept."""
+    """Returns what TensorFlow's operation does: output, two running averages, and what is kept."""
     groups = batch_norm_groups()
     x = tf.convert_to_tensor(x)
     channels = data_format.index("C")

@@ -64,13 +64,8 @@ def embedding_lookup(
 
 
 def checked_serialization_factor(value: Any, num_rows: int | None, table: str = "params") -> int:
-    """Returns a factor that divides a table's rows; `table` is the users' name of the table or
-    size.
-
-    Raises:
-        TypeError: The factor is not an integer.
-        ValueError: The factor is less than 1, or does not divide the rows.
-    """
+    """Returns a factor that divides a table's rows; `table` is the users' name of table or
+    size."""
     factor = check_integer("serialization_factor", value)
     if factor < 1:
         raise noted(
@@ -91,11 +86,7 @@ def checked_serialization_factor(value: Any, num_rows: int | None, table: str = 
 
 
 def integers(values: Any, argument: str) -> tf.Tensor:
-    """Returns a tensor of int32, or of int64 if its type has numbers that int32 lacks.
-
-    Raises:
-        TypeError: The values are not integers.
-    """
+    """Returns a tensor of int32, or of int64 if its type has numbers that int32 lacks."""
     tensor = check_integers(argument, values)
     if tensor.dtype in (tf.uint32, tf.uint64):
         return tf.cast(tensor, tf.int64)

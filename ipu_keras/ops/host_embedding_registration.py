@@ -35,11 +35,7 @@ def is_connected(name: str) -> tf.Tensor:
 
 
 def connection(name: str) -> tf.Tensor:
-    """Returns an int32 zero while the table may be looked up.
-
-    Raises:
-        tf.errors.FailedPreconditionError: The table is not registered when the operation runs.
-    """
+    """Returns an int32 zero if the table may be looked up when this runs, or raises there."""
     # Made outside of the function that is traced, as XLA cannot compile the making of a handle.
     with tf.init_scope(), tf.device(HOST):
         handle = _handle(name)

@@ -21,12 +21,7 @@ def operation_of(kind: str, *, training: bool) -> str:
 
 
 def checked_groups(groups: Any, channels: int) -> int:
-    """Returns into how many groups the channels are divided.
-
-    Raises:
-        TypeError: `groups` is not an integer.
-        ValueError: There are fewer channels, or some would be left over.
-    """
+    """Returns a number of groups that divides the channels."""
     groups = check_integer("groups", groups)
     if not 1 <= groups <= channels:
         raise noted(
@@ -44,12 +39,7 @@ def checked_groups(groups: Any, channels: int) -> int:
 
 
 def checked_channels_axis(channels_axis: Any, shape: Sequence[int | None]) -> int:
-    """Returns the axis of the channels, negative if it was given so.
-
-    Raises:
-        TypeError: `channels_axis` is not an integer.
-        ValueError: There is no such axis, it is the first one, or its size is not known.
-    """
+    """Returns the axis of the channels, negative if it was given so; its size must be known."""
     axis, rank = check_integer("channels_axis", channels_axis), len(shape)
     received = f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
     if not -rank <= axis < rank:

@@ -40,13 +40,8 @@ _GRADIENT = "_grad"
 
 
 class UserLibrary:
-    """A shared library with user operations, loaded from `path`.
-
-    Raises:
-        TypeError: `path` is not a path.
-        ValueError: There is no such file, this process cannot load it as a library, or it was
-            written for another interface.
-    """
+    """A shared library with user operations, loaded from `path` and checked for its API
+    level."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = file_path("library_path", path)
@@ -101,8 +96,7 @@ def file_path(argument: str, given: Any) -> str:
 
 
 def holds_numbers(dtype: tf.DType) -> bool:
-    """Whether tensors of a type are plain memory, as functions of libraries read and write
-    it."""
+    """Whether tensors of a type are plain memory, as functions of libraries read and write it."""
     # Strings, resources and variants are objects, and a reference type stands for a variable.
     is_plain = dtype == dtype.base_dtype and dtype != tf.string
     return is_plain and dtype.is_numpy_compatible

@@ -13,11 +13,7 @@ DTypeChoice: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 
 def dtype_choice(name: str, value: Any) -> DTypeChoice:
-    """Returns the data type of accumulators that an argument `name` stands for.
-
-    Raises:
-        TypeError: The value is neither a floating point type nor a function.
-    """
+    """Returns the data type of accumulators that an argument `name` stands for."""
     if value is None:
         return None
     # TensorFlow also takes numbers and arrays, which nobody means as a type.
@@ -45,7 +41,6 @@ def dtype_for(value: Any, dtype: Any) -> tf.DType:
 
 
 def check_choice(name: str, value: Any) -> None:
-    """Refuses an option that is neither True, False nor None, which leaves it to the
-    compiler."""
+    """Refuses an option that is neither True, False nor None, which leaves it to the compiler."""
     if value is not None and not isinstance(value, bool):
         raise TypeError(f"`{name}` must be True, False or None. Received: {name}={value!r}")

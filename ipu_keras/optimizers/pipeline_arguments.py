@@ -45,11 +45,6 @@ def checked_choices(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of `PipelineChoices` that are arguments, from what users gave by name.
 
     How long lists have to be is only known with the stages.
-
-    Raises:
-        ValueError: A value is not valid, or options do not go together.
-        TypeError: A value has the wrong type.
-        NotImplementedError: `continuous_weight_updates` is set, which hardware lacks.
     """
     for name in _SWITCHES:
         check_choice(name, given.get(name))

@@ -140,11 +140,8 @@ def dense(gradient: Any, dtype: str) -> Any:
 
 
 def dtype_name(argument: str, value: Any) -> str | None:
-    """Returns the name of a data type, which a configuration can hold; None stays None.
-
-    Raises:
-        TypeError: The value is not a floating point type.
-    """
+    """Returns the name of a floating point type, which a configuration can hold; None stays
+    None."""
     if value is None:
         return None
     try:
@@ -160,13 +157,9 @@ def dtype_name(argument: str, value: Any) -> str | None:
 
 
 def compute_precisions(value: Any, stages: str) -> tuple[str, str] | None:
-    """Returns the names of the types in which the two stages of an update are computed.
+    """Returns the names of the two types in which the stages of an update are computed.
 
     None, for the widest, stays None; `stages` says in errors what the two types are for.
-
-    Raises:
-        TypeError: A type is not a floating point type.
-        ValueError: There are not two types.
     """
     if value is None:
         return None

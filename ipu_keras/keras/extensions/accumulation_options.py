@@ -46,10 +46,6 @@ def accumulation_options(
     """Checks the arguments of `set_gradient_accumulation_options` and returns them as one value.
 
     `kwargs` are those that go on to the gradient accumulation optimizer.
-
-    Raises:
-        ValueError: A value is not valid, or a key has an argument or a method of its own.
-        TypeError: The optimizer has no such argument, or a value has the wrong type.
     """
     steps_per_replica = accumulation_steps(steps_per_replica)
     method = GradientAccumulationReductionMethod.parse(
@@ -80,8 +76,7 @@ def warn_of_no_effect(options: AccumulationOptions) -> None:
 
 
 def accumulation_steps(steps: Any) -> int | None:
-    """Returns a count of accumulated steps once it is checked; `None` means that none was
-    set."""
+    """Returns a count of accumulated steps once it is checked; `None` means that none was set."""
     if steps is None:
         return None
     count = integer_in(steps)

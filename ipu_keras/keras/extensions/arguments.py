@@ -20,11 +20,7 @@ class Arguments:
         self._signature = inspect.signature(method)
 
     def bound(self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of a call by name, defaults included.
-
-        Raises:
-            TypeError: The method does not take these arguments.
-        """
+        """Returns the arguments of a call by name, defaults included."""
         bound = self._signature.bind(model, *args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)

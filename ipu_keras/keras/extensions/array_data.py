@@ -95,12 +95,8 @@ class ArraySource:
 
     @functools.cached_property
     def element(self) -> ElementFormat:
-        """The format of the batches.
-
-        Raises:
-            tf.errors.InvalidArgumentError: A tensor has no elements.
-            tf.errors.FailedPreconditionError: A feed cannot carry one of the dtypes.
-        """
+        """The format of the batches; an error if a tensor is empty or of a type that feeds
+        cannot carry."""
 
         def spec(leaf: Any) -> tf.TensorSpec | None:
             if leaf is None:
@@ -129,13 +125,8 @@ def with_array_data(
     """Returns the arguments of a call, in which arrays have become an adapter that stands for
     `x`.
 
-    Keras takes a data adapter as it is, and would wrap anything else anew.
-
-    Args:
-        steps: Steps of an epoch that the user gave; `None` if they did not.
-
-    Raises:
-        ValueError: The arrays do not fit each other, as Keras checks.
+    Keras takes a data adapter as it is, and would wrap anything else anew. Its checks of the
+    arrays have run then. `steps` are those of an epoch that the user gave, None for none.
     """
     data = tuple(call.get(name) for name in ("x", "y", "sample_weight"))
     if isinstance(data[0], DataAdapter) or not are_arrays(data):

@@ -27,13 +27,10 @@ def refuse_generators(x: Any) -> None:
 
 
 def with_ipu_integers(batch: Any) -> Any:
-    """Returns a batch in which integers that feeds cannot carry have become int32.
+    """Returns a batch in which integers that feeds cannot carry have become int32, if they fit.
 
     Methods such as `train_on_batch` pass their batch without an infeed, so they need not refuse
     int64 as `fit` does.
-
-    Raises:
-        ValueError: A number does not fit int32.
     """
     return tree.map_structure(_as_ipu_integers, batch)
 
@@ -65,16 +62,14 @@ def num_steps(
 ) -> int:
     """Returns the steps of one epoch for each replica, which takes a batch in every step.
 
-    Batches that the replicas cannot share evenly are dropped, with a warning.
+    Batches that the replicas cannot share evenly are dropped, with a warning. It is an error if
+    the number cannot be known, or is less than that of replicas.
 
     Args:
         num_batches: Number of batches in the data; `None` if nobody knows.
         steps_per_epoch: What the user gave, the batches of all replicas together.
         epochs: Number of epochs that share one pass over the batches.
         is_endless: Whether the batches never end; called only if `num_batches` is `None`.
-
-    Raises:
-        ValueError: The number cannot be known, or there are fewer batches than replicas.
     """
     of_epoch = num_batches if steps_per_epoch is None else steps_per_epoch
     if num_batches is not None and num_batches < num_replicas:
@@ -136,9 +131,6 @@ def refuse_shortage(
 
     An epoch that begins when all batches have been used begins with the first one again, as in
     Keras. The arguments are those of `num_steps`.
-
-    Raises:
-        ValueError: `steps_per_epoch` over all epochs asks for more batches than there are.
     """
     if steps_per_epoch is None or num_batches is None:
         return
@@ -159,13 +151,11 @@ def refuse_shortage(
 def executed_steps(
     steps_per_execution: int, batches: int, per_epoch: bool, num_replicas: int = 1
 ) -> int:
-    """Returns `steps_per_execution`, or with a warning `batches` when there are fewer.
+    """Returns `steps_per_execution`, a divisor of `batches`, or these with a warning if they are
+    fewer.
 
     Both count the steps of one replica. `per_epoch` says that the user gave `steps_per_epoch`,
     for the wording.
-
-    Raises:
-        ValueError: The number does not divide the batches.
     """
     of_each = "" if num_replicas == 1 else f" for each of the {num_replicas} replicas"
     if steps_per_execution > batches:

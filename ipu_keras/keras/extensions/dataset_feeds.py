@@ -1,5 +1,4 @@
-"""Feeds that stand in place of the data that Keras iterates, and the sources of their
-batches."""
+"""Feeds that stand in place of the data that Keras iterates, and the sources of their batches."""
 
 import contextlib
 import copy
@@ -92,12 +91,7 @@ class DatasetFeeds:
 
 
 class DatasetSource:
-    """Batches from the `tf.data.Dataset` that a data adapter of Keras has made.
-
-    Raises:
-        ValueError: A shape is not fully defined.
-        tf.errors.FailedPreconditionError: A feed cannot carry one of the dtypes.
-    """
+    """Batches from the `tf.data.Dataset` that a data adapter of Keras has made."""
 
     def __init__(self, adapter: DataAdapter, dataset: tf.data.Dataset):
         spec = dataset.element_spec
@@ -123,10 +117,6 @@ class PyDatasetSource:
 
     The detour would turn what the user's code raises into an error of TensorFlow, and hide the
     batch size.
-
-    Raises:
-        ValueError: The batches differ in shape.
-        tf.errors.FailedPreconditionError: A feed cannot carry one of the dtypes.
     """
 
     def __init__(self, adapter: PyDatasetAdapter):

@@ -1,4 +1,4 @@
-"""The data of one call of `fit`, `evaluate` or `predict`, and the only code that changes Keras's
+"""The data of one call of `fit`, `evaluate` or `predict`; only this module changes Keras's
 iterator."""
 
 from typing import Any
@@ -21,10 +21,8 @@ class EpochData:
     """Reads Keras's iterator for checks and feeds, and makes it iterate feeds instead of its
     data.
 
-    The iterator must not have begun its first pass.
-
-    Raises:
-        ValueError: Arrays have a partial last batch.
+    The iterator must not have begun its first pass. Arrays with a partial last batch are
+    refused.
     """
 
     def __init__(self, iterator: TFEpochIterator):
@@ -60,12 +58,7 @@ class EpochData:
         return bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
 
     def source(self) -> Source:
-        """Returns where feeds get the batches from.
-
-        Raises:
-            ValueError: A shape is not fully defined, or the batches differ in shape.
-            tf.errors.FailedPreconditionError: A feed cannot carry one of the dtypes.
-        """
+        """Returns where feeds get the batches from, or raises if no feed can carry them."""
         adapter = self._iterator.data_adapter
         if isinstance(adapter, PyDatasetAdapter):
             return PyDatasetSource(adapter)

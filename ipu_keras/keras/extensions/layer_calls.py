@@ -53,8 +53,7 @@ def functional_calls(model: Functional) -> tuple[LayerCall, ...]:
 
 
 def nested_calls(model: keras.Model) -> tuple[LayerCall, ...]:
-    """Returns the calls in a model for which `graph_of` is not None, as part of another
-    model."""
+    """Returns the calls in a model for which `graph_of` is not None, as part of another model."""
     return _calls(model, graph_of(model))
 
 

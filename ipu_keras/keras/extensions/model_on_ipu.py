@@ -102,11 +102,7 @@ class ModelOnIpu:
 
     @property
     def device(self) -> IpuDevice:
-        """The IPU device of the model's strategy.
-
-        Raises:
-            ValueError: The strategy is for another kind of device.
-        """
+        """The device of the model's strategy, which must be one of IPUs."""
         strategy = self._model.distribute_strategy
         if strategy.device is None:
             raise noted(
@@ -118,11 +114,8 @@ class ModelOnIpu:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas of the model the device's IPUs have room for.
-
-        Raises:
-            ValueError: The number of IPUs is no multiple of what the pipeline needs.
-        """
+        """How many replicas of the model the device's IPUs have room for, without any left
+        over."""
         num_ipus = len(self.device.ipus)
         staged = self.stages.staged_calls()
         if staged is None:
@@ -138,8 +131,7 @@ class ModelOnIpu:
             self.drop_functions()
 
     def drop_functions(self) -> None:
-        """Makes the next call compile its programs again, as those were made for other
-        options."""
+        """Makes the next call compile its programs again, as those were made for other options."""
         for name in ("train_function", "test_function", "predict_function"):
             setattr(self._model, name, None)
 
@@ -158,15 +150,10 @@ class ModelOnIpu:
         """Checks the model, sets up callbacks in `call`, and closes what the call has opened.
 
         Args:
-            name: `"train"`, `"test"` or `"predict"`.
+            name: `"train"`, `"test"` or `"predict"`, as `check_runnable` takes it.
             call: The arguments of the call, by name.
             epochs: Number of epochs that share the data.
             **callback_lists: Further arguments of `keras.callbacks.CallbackList`.
-
-        Raises:
-            ValueError: The model is not on an IPU device, or its data is a generator.
-            RuntimeError: The model runs eagerly, or makes the function of its step itself.
-            TypeError: A layer computes in numbers that IPUs do not have.
         """
         self.check_runnable(name)
         data_checks.refuse_generators(call["x"])
@@ -227,11 +214,7 @@ class ModelOnIpu:
         return with_array_data(call, steps)
 
     def check_validation(self) -> None:
-        """Checks the validation data of the `fit` that is going on, once the model is built.
-
-        Raises:
-            ValueError: The data does not suit a static program, or the model.
-        """
+        """Checks the validation data of the `fit` that is going on, once the model is built."""
         if self.run is not None and self.run.validation_iterator is not None:
             iterator = self.run.validation_iterator()
             run = self._new_run("test", 1, None)
@@ -244,12 +227,8 @@ class ModelOnIpu:
             set_validation_iterator(self._model, iterator)
 
     def batch(self, name: str, data: tuple) -> tuple:
-        """Checks that the model can run on a single batch, and returns it with integers that
-        programs take.
-
-        Raises:
-            ValueError: `check_runnable` raises it, or a number is too large for int32.
-        """
+        """Checks that the model can run on a single batch; returns it with integers that
+        programs take."""
         self.check_runnable(name)
         return data if data in self.formats else data_checks.with_ipu_integers(data)
 
@@ -276,16 +255,11 @@ class ModelOnIpu:
         return element
 
     def check_runnable(self, name: str) -> None:
-        """Checks that the model can run on its device, before any data is looked at.
+        """Checks that the model can run as `"train"`, `"test"` or `"predict"`, before any data
+        is read.
 
-        Args:
-            name: `"train"`, `"test"` or `"predict"`.
-
-        Raises:
-            ValueError: The model is not on an IPU device.
-            RuntimeError: The model runs eagerly, or makes the function of its step itself, or
-                its device is not configured any longer.
-            TypeError: A layer computes in numbers that IPUs do not have.
+        The device must be one of IPUs and still configured. The model must neither run eagerly,
+        nor make the function of the step itself, nor compute in numbers that IPUs lack.
         """
         if not self.device.ipus:
             SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one

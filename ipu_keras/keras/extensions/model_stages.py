@@ -70,11 +70,7 @@ class ModelStages:
             self._arguments = tree.map_structure(_noted, (args, kwargs))
 
     def assignments(self) -> list:
-        """Returns an assignment for each call of a layer, without input layers.
-
-        Raises:
-            RuntimeError: The model has not been built yet.
-        """
+        """Returns an assignment for each call of a layer, without input layers."""
         self._check_built("get")
         calls, stages = self.resolved()
         return [
@@ -84,13 +80,8 @@ class ModelStages:
         ]
 
     def checked(self, assignment: Any) -> tuple[int | None, ...]:
-        """Returns the stages in a list that a user has set.
-
-        Raises:
-            ValueError: The argument is not a list, has another length or order than the layers,
-                leaves a layer without a stage, or lets one need the result of a later stage.
-            RuntimeError: A stage has no layer, or the model has not been built yet.
-        """
+        """Returns the stages in a list that a user has set, once they are known to make a
+        pipeline."""
         if not isinstance(assignment, list):
             raise noted(
                 ValueError("`pipeline_stage_assignment` needs to be a list."),
@@ -107,18 +98,13 @@ class ModelStages:
     def pipeline(self, training: bool, num_steps: int, name: str | None = None) -> Pipeline | None:
         """Returns the pipeline that the model runs as; None if no layer has a stage.
 
+        It is checked in all respects, so that errors of the user's come before a program is
+        made.
+
         Args:
             num_steps: Steps of a replica in an execution.
             name: `"train"`, `"test"` or `"predict"`, whose step must be Keras's own; `None`
                 leaves the steps unchecked.
-
-        Raises:
-            ValueError: Layers lack stages or have them in a wrong order, a mapping or an option
-                has another length, or training has no count of accumulated steps.
-            RuntimeError: A stage has no layers, or the model overrides what Keras runs.
-            NotImplementedError: The schedule does not exist for these stages.
-            UnimplementedError: Stages on different IPUs share weights.
-            FailedPreconditionError: The steps are no multiple of what the schedule needs.
         """
         staged = self.staged_calls()
         if staged is None:
@@ -133,15 +119,8 @@ class ModelStages:
         return pipeline
 
     def check_training(self, num_steps: int) -> None:
-        """Checks that training suits accumulation, with or without a pipeline.
-
-        `num_steps` are those of a replica in an execution.
-
-        Raises:
-            RuntimeError: The steps are no multiple of the accumulated ones, or the model
-                overrides `train_step`.
-            ValueError: The optimizer overrides `minimize`.
-        """
+        """Checks that a training of `num_steps` per execution and replica suits its
+        accumulation, if any."""
         pipelined = self.staged_calls() is not None
         options = self._model._ipu.options
         chosen = options.pipelining if pipelined else options.accumulation
@@ -202,13 +181,7 @@ class ModelStages:
         return StagedCalls(calls, stages)
 
     def pipeline_of(self, staged: StagedCalls) -> Pipeline:
-        """Returns the pipeline of these stages, with the options that are set.
-
-        Raises:
-            ValueError: Layers lack stages or have them in a wrong order, or the device mapping
-                has another length.
-            RuntimeError: A stage has no layers.
-        """
+        """Returns the pipeline of these stages, with the options that are set."""
         # First, since an incomplete list of stages says nothing about the length of the others.
         self.check(*staged)
         options = self._model._ipu.options.pipelining
@@ -247,12 +220,7 @@ class ModelStages:
             return recorded_calls(self._model, *tree.map_structure(_symbolic, arguments))
 
     def check(self, calls, stages) -> None:
-        """Checks stages that are in use, or about to be.
-
-        Raises:
-            ValueError: Layers lack stages, or have them in a wrong order.
-            RuntimeError: A stage has no layers.
-        """
+        """Checks stages that are in use, or about to be."""
         checks.check_stages(calls, stages)
 
     def _may_exist(self) -> bool:

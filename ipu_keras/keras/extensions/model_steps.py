@@ -38,8 +38,7 @@ class ModelSteps:
         return any(map(self.overrides, _STEPS))
 
     def overrides(self, step: str) -> bool:
-        """Whether the model's class has its own `step`, which is a name such as
-        `"train_step"`."""
+        """Whether the model's class has its own `step`, which is a name such as `"train_step"`."""
         return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
 
     def accumulates_logs(self, name: str) -> bool:

@@ -56,8 +56,7 @@ def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable
 
 
 def named_metrics(model: keras.Model) -> dict[str, keras.Metric]:
-    """Returns a built model's metrics by their names in logs; a number tells equal names
-    apart."""
+    """Returns a built model's metrics by their names in logs; a number tells equal names apart."""
     found: dict[str, keras.Metric] = {}
     seen: set[int] = set()
     for metric in model.metrics:
@@ -111,8 +110,7 @@ def _scope_of_metric(name: str) -> str:
 
 
 def _scope_of_weight(layers: tuple[keras.Layer, ...]) -> str:
-    """Returns a scope in the innermost layer that was called in the graph that is being
-    traced."""
+    """Returns a scope in the innermost layer that was called in the graph that is being traced."""
     scopes = current_layer_scopes()
     if scopes is not None:
         graph = tf.compat.v1.get_default_graph()

@@ -53,12 +53,7 @@ OF_FEEDS = frozenset({"prefetch_depth", "infeed_name"})
 
 def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
     """Checks the arguments of `set_infeed_queue_options`; returns the prefetch depth and the
-    name.
-
-    Raises:
-        ValueError: A key is set by Keras itself, or a value cannot be honoured.
-        TypeError: An infeed queue has no such argument, or the name is not a string.
-    """
+    name."""
     _refuse(kwargs, ("dataset", "infeed_spec", "element_spec"), "is automatically set by Keras")
     refuse_unknown("An infeed queue", kwargs, {"feed_name", "prefetch_depth", *_INFEED_DEFAULTS})
     _refuse_changed("infeed", kwargs, _INFEED_DEFAULTS)
@@ -79,12 +74,8 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
 
 
 def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
-    """Checks the arguments of `set_outfeed_queue_options`, and warns that they have no effect.
-
-    Raises:
-        ValueError: A key cannot be used with Keras, or a value cannot be honoured.
-        TypeError: An outfeed queue has no such argument, or the name is not a string.
-    """
+    """Checks the arguments of `set_outfeed_queue_options`, and warns that they have no
+    effect."""
     _refuse(kwargs, ("outfeed_mode", "device_ordinal"), "is not compatible with Keras")
     refuse_unknown("An outfeed queue", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
     _refuse_changed("outfeed", kwargs, _OUTFEED_DEFAULTS)

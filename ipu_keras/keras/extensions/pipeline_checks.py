@@ -31,9 +31,6 @@ def resolved_stages(
             sequence means that no call has one.
         operation_stages: Stages of the other calls, used if `assigned` is given; empty if
             unknown.
-
-    Raises:
-        ValueError: There are more or fewer stages than calls of layers.
     """
     if assigned is None:
         given = iter([call.stage for call in calls])
@@ -63,12 +60,7 @@ def check_length(calls: Sequence[LayerCall], assignment: Sequence[Any]) -> None:
 
 
 def check_stages(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
-    """Checks the stages of a model that is not Sequential.
-
-    Raises:
-        ValueError: A call has no stage, or takes a result from a later stage.
-        RuntimeError: A stage has no layer.
-    """
+    """Refuses stages of which a call or a layer lacks one, or in which data flows backwards."""
     check_completeness(calls, stages)
     _check_gaps({stage for call, stage in zip(calls, stages, strict=True) if call.is_layer})
     for call, stage in zip(calls, stages, strict=True):
@@ -159,13 +151,9 @@ def check_shared_weights(
 
 
 def check_depth(pipeline: Pipeline, training: bool, num_iterations: int) -> None:
-    """Checks that a pipeline can be filled and drained in whole rounds.
+    """Refuses a number of iterations that do not fill and drain a pipeline in whole rounds.
 
     `num_iterations` is how often each stage runs; `training` gives each a backward stage.
-
-    Raises:
-        FailedPreconditionError: The number is no multiple of what the schedule needs.
-        NotImplementedError: Training would interleave stages on one IPU.
     """
     multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
     if num_iterations % multiple:

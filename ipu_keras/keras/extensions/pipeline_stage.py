@@ -71,12 +71,7 @@ class PipelineStage:
 
 
 def checked_stage(stage: Any) -> int:
-    """Returns the number of a pipeline stage, given as an integer of any kind or a tensor of
-    one.
-
-    Raises:
-        ValueError: The value is not an integer from 0.
-    """
+    """Returns the number of a pipeline stage, from an integer of any kind or a tensor of one."""
     number = integer_in(stage)
     if number is None or not 0 <= number <= MOST:
         raise noted(

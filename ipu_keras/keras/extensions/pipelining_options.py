@@ -67,12 +67,6 @@ def pipelining_options(
 
     How long lists have to be is only known with the stages. `kwargs` are those that go on to
     `pipelining_ops.pipeline`.
-
-    Raises:
-        ValueError: A value is not valid, options do not go together, or a key is another
-            argument's business, Keras's own, or of no use with Keras.
-        TypeError: `pipeline` has no such argument, or a value has the wrong type.
-        NotImplementedError: `continuous_weight_updates` is set, which hardware lacks.
     """
     steps_per_replica = accumulation_steps(steps_per_replica)
     _check_device_mapping(device_mapping)

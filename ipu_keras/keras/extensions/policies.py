@@ -18,9 +18,6 @@ def refuse_policies(model: keras.Model) -> None:
     """Refuses a model with a layer that computes or keeps weights in numbers that IPUs lack.
 
     The model itself counts as a layer: its inputs are cast to its own policy.
-
-    Raises:
-        TypeError: There is such a layer.
     """
     for layer in layers_in(model):
         for dtype in (layer.compute_dtype, layer.variable_dtype):

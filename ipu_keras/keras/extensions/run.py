@@ -58,9 +58,6 @@ class Run:
         Args:
             data: The data of the call; in `fit` also the validation data, once for each epoch.
             check_for: Returns how to check batches of a format; `None` for no check.
-
-        Raises:
-            ValueError: The data does not suit a static program.
         """
         feeds = data.feeds
         if feeds is None:

@@ -50,9 +50,6 @@ class SavedOptions:
         none.
 
         Keras calls this; a model with its own version has to call it.
-
-        Raises:
-            ValueError: The options are of a later version of this package.
         """
         if path is not None and (file := Path(path, _FILE)).exists():
             self._ipu.options = _from_json(json.loads(file.read_text()))

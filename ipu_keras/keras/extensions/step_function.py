@@ -143,10 +143,7 @@ class StepFunction:
         """Runs one execution and returns its results as NumPy arrays.
 
         They are those of the last step, of all steps stacked, or `StepLogs`. `source` is a feed,
-        or an iterable of the data of single batches.
-
-        Raises:
-            StopIteration: The feed has ended.
+        or an iterable of the data of single batches; the end of a feed is a `StopIteration`.
         """
         if isinstance(source, ElementFeed):
             element, super_batch = source.element, next(source)

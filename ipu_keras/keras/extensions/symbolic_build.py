@@ -26,16 +26,12 @@ def is_built(model: keras.Model) -> bool:
 
 
 def build_from(model: keras.Model, data: Any) -> None:
-    """Builds layers, metrics, loss and optimizer of a compiled model, as Keras does before it
-    trains.
+    """Builds layers, metrics, loss and optimizer of a compiled model, as Keras does in `fit`.
 
     Keras calls a model to see the shapes of its outputs, which for a deep model takes as long as
     a fifth of tracing its train step. Those of functional models are known. `data` is what
-    `train_step` takes, with `tf.TensorSpec`s for tensors.
-
-    Raises:
-        RuntimeError: The model could not be called on such data.
-        ValueError: The model refuses the data.
+    `train_step` takes, with `tf.TensorSpec`s for tensors. A model that cannot be called on it
+    raises a RuntimeError or a ValueError.
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.map_structure(_symbol, data))
     predicted = _known_outputs(model, x)

@@ -24,11 +24,8 @@ def weight_policy(dtype):
 
     The documented layers are told the type of their weights alone, and are float32 by default.
     If Keras's global policy has weights of that type, it holds, so that such a layer computes in
-    float16 as all others do in mixed precision. What is not a `tf.DType` is returned as it is.
-
-    Raises:
-        TypeError: `dtype` is a number, which was meant for another argument, or not floating
-            point.
+    float16 as all others do in mixed precision. What is not a `tf.DType` is returned as it is,
+    but a number, which was meant for another argument, is refused.
     """
     if isinstance(dtype, int):
         raise TypeError(

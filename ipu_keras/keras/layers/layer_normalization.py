@@ -91,8 +91,7 @@ class LayerNormalization(keras.layers.Layer):
         self.supports_masking = True
 
     def _axes(self, rank: int) -> list[int]:
-        """Returns the axes counted from 0 and sorted, the order in which the weights have
-        them."""
+        """Returns the axes counted from 0 and sorted, the order in which the weights have them."""
         axes = self.axis if isinstance(self.axis, list) else [self.axis]
         counted = sorted({axis % rank for axis in axes if -rank <= axis < rank})
         if len(counted) != len(axes) or not axes:

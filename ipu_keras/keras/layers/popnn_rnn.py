@@ -1,5 +1,4 @@
-"""The base class of Popnn's LSTM and GRU as Keras layers: arguments, states, masks and
-dropout."""
+"""The base class of Popnn's LSTM and GRU as Keras layers: arguments, states, masks and dropout."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -141,14 +140,11 @@ class PopnnRNN(keras.layers.Layer):
         return None if self._states is None else self._states.variables
 
     def build(self, input_shape):
-        """Creates the weights.
+        """Creates the weights, and the state of a stateful layer, whose batch size must be
+        known.
 
         Args:
             input_shape: Shape of the inputs, with three dimensions of which the last is known.
-
-        Raises:
-            ValueError: The shape is another, or the layer is stateful and the batch size
-                unknown.
         """
         shape = tuple(input_shape)
         if len(shape) != 3 or shape[2] is None:

@@ -15,14 +15,9 @@ REFUSAL_OF_ADDONS = (
 def refuse_unsupported(
     layer: str, method: str, given: Mapping[str, Any], unsupported: Mapping[str, Any]
 ) -> None:
-    """Refuses arguments that ask for what a layer cannot do.
+    """Refuses arguments of a layer's `method` that ask for what the layer cannot do.
 
-    Args:
-        method: The method whose arguments they are, such as `"__init__"`.
-        unsupported: By argument, the value that asks for nothing.
-
-    Raises:
-        NotImplementedError: An unsupported argument has another value.
+    `unsupported` has, by argument, the value that asks for nothing.
     """
     for argument, default in unsupported.items():
         value = given.get(argument, default)

@@ -13,10 +13,6 @@ def add_weight(layer: keras.layers.Layer, argument: str, initializer: Any, **opt
     An initializer may be an array of another shape, or a function that fails. `argument` is the
     name by which users pass it, and `options` are the other arguments of `layer.add_weight`.
 
-    Raises:
-        TypeError: The initializer raised a `TypeError`.
-        ValueError: The initializer raised another error.
-
     Example:
 
     >>> layer = keras.layers.Layer()

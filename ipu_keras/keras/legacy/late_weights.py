@@ -8,21 +8,13 @@ class LateWeights(LegacyModel):
 
     @property
     def trainable_variables(self):
-        """The trainable variables, as in Keras.
-
-        Raises:
-            ValueError: The model has not run yet.
-        """
+        """The trainable variables, as in Keras; a ValueError before the model has run."""
         _check_has_run(self)
         return super().trainable_variables
 
     @property
     def trainable_weights(self):
-        """The trainable weights, as in Keras.
-
-        Raises:
-            ValueError: The model has not run yet.
-        """
+        """The trainable weights, as in Keras; a ValueError before the model has run."""
         _check_has_run(self)
         return super().trainable_weights
 

@@ -44,11 +44,7 @@ class LegacyModel(ModelExtension):
     _ipu = functools.cached_property(lambda model: LegacyOnIpu(model, LegacyModel))
 
     def __call__(self, *args, **kwargs):
-        """Refuses to be called by anything but the model's programs.
-
-        Raises:
-            ValueError: A user calls the model.
-        """
+        """Raises a ValueError unless one of the model's programs calls."""
         if not self._ipu.is_called_by_program:
             _refuse_call(self)
         return super().__call__(*args, **kwargs)
@@ -89,43 +85,24 @@ class LegacyModel(ModelExtension):
         return results if isinstance(results, dict | list) else [results]
 
     def train_on_batch(self, *args, **kwargs) -> NoReturn:
-        """Refuses a single batch, as a step may take several.
-
-        Raises:
-            ValueError: Every call is refused.
-        """
+        """Raises a ValueError: a step may take several batches."""
         _refuse_call(self)
 
     def test_on_batch(self, *args, **kwargs) -> NoReturn:
-        """Refuses a single batch, like `train_on_batch`.
-
-        Raises:
-            ValueError: Every call is refused.
-        """
+        """Raises a ValueError, like `train_on_batch`."""
         _refuse_call(self)
 
     def predict_on_batch(self, *args, **kwargs) -> NoReturn:
-        """Refuses a single batch, like `train_on_batch`.
-
-        Raises:
-            ValueError: Every call is refused.
-        """
+        """Raises a ValueError, like `train_on_batch`."""
         _refuse_call(self)
 
     def save(self, *args, **kwargs) -> NoReturn:
-        """Refuses to save the model; `save_weights` saves its weights.
-
-        Raises:
-            NotImplementedError: Every call is refused.
-        """
+        """Raises a NotImplementedError; `save_weights` saves the weights."""
         _refuse_to_save(self)
 
     def get_config(self) -> NoReturn:
-        """Refuses, since ways of saving a model other than `save` ask for its config.
-
-        Raises:
-            NotImplementedError: Every call is refused.
-        """
+        """Raises a NotImplementedError, since ways to save a model besides `save` ask for its
+        config."""
         _refuse_to_save(self)
 
     def __reduce__(self) -> NoReturn:
@@ -184,10 +161,6 @@ def accumulation(count: Any, dtype: Any) -> AccumulationOptions:
     replicas"; only of `CrossReplicaOptimizer`, which Keras models do not use, they say that it
     averages. Models of `keras.ipu`, whose method to reduce can be chosen, have the sum as the
     default too.
-
-    Raises:
-        ValueError: `count` is not a positive integer.
-        TypeError: `dtype` is neither a floating point type nor a function.
     """
     count = checked_count(count)
     return AccumulationOptions(

@@ -126,8 +126,7 @@ class LegacyOnIpu(ModelOnIpu):
             )
 
     def _move_to(self, strategy: IPUStrategy) -> None:
-        """Ties a model that was made outside of any scope to the first one in which it is
-        used."""
+        """Ties a model that was made outside of any scope to the first one in which it is used."""
         with self.called_by_program():
             variables = [*self._model.variables, *self._model.metrics_variables]
         for variable in variables:

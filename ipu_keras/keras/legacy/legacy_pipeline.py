@@ -37,11 +37,6 @@ def pipeline_options(
 
     Gradients are added, for the reasons that `legacy_model.accumulation` has. `count` is batches
     per weight update, and `kwargs` are the arguments that go on to `pipelining_ops.pipeline`.
-
-    Raises:
-        ValueError: A value is not valid, or options do not go together.
-        TypeError: `pipeline` has no such argument, or a value has the wrong type.
-        NotImplementedError: Hardware or this package cannot do what is asked.
     """
     if count is None:
         raise noted(

@@ -29,8 +29,7 @@ def arrays(steps: Any, *examples: tf.Tensor) -> list[tf.TensorArray]:
 
 
 def shifted(sequence: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-    """Returns, for each step, the entry of the sequence before it; `first` for the first
-    step."""
+    """Returns, for each step, the entry of the sequence before it; `first` for the first step."""
     return tf.concat([first[tf.newaxis], sequence[:-1]], axis=0)
 
 

@@ -27,9 +27,6 @@ class PopnnLayer(tf.Module):
     """Owns a `kernel`, of the inputs and of the state below each other, and `biases`.
 
     The arguments are those that `rnn_ops.PopnnLSTM` documents.
-
-    Raises:
-        ValueError: An argument is none of those that are documented.
     """
 
     _num_gates: int
@@ -87,9 +84,6 @@ class PopnnLayer(tf.Module):
 
         Args:
             input_shape: Shape of the inputs, with three dimensions of which the last is known.
-
-        Raises:
-            ValueError: The shape is another one.
         """
         shape = tf.TensorShape(input_shape)
         if shape.rank != 3 or shape[2] is None:
@@ -194,11 +188,7 @@ def _glorot_uniform(seed: int | None) -> Callable:
 
 
 def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:
-    """Returns which steps are within sequences of these lengths, as bool `(time, batch)`.
-
-    Raises:
-        ValueError: There is not one length for each sample.
-    """
+    """Returns which steps are within sequences of these lengths, as bool `(time, batch)`."""
     lengths = check_tensor("seq_len", seq_len)
     batch = static_sizes(inputs)[1]
     if not lengths.dtype.is_integer or not lengths.shape.is_compatible_with([batch]):
