@@ -1,5 +1,4 @@
-"""The options with which `fit`, `evaluate` and `predict` would run a model, for the cost
-model."""
+"""The options with which `fit`, `evaluate` and `predict` would run a model, for the cost model."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -93,7 +93,7 @@ def profile(
     Raises:
         ValueError: A mode, target, option or spec is not valid. It is raised before anything
             is built.
-        TypeError: There is no such option, or what is given is no model, function or spec.
+        TypeError: An option does not exist, or a value is neither model, function nor spec.
         LoweringError: XLA cannot compile an operation of the step.
 
     Example:
@@ -151,7 +151,7 @@ def what_if(
 
     Raises:
         ValueError: A list is empty, or `profile` would refuse a value.
-        TypeError: There is no such option, or what is given is no model, function or spec.
+        TypeError: An option does not exist, or a value is neither model, function nor spec.
 
     Example:
 
@@ -214,7 +214,6 @@ def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
 
 
 def _check_sizes(specs: tuple) -> None:
-    """Raises a `ValueError` if the size of an axis is not known."""
     for spec in tf.nest.flatten(specs):
         if not spec.shape.is_fully_defined():
             raise ValueError(
@@ -392,7 +391,6 @@ def _batch_norm_groups(model: keras.Model, num_replicas: int) -> int:
 
 
 def _mode_of(model_or_function: Any, mode: str | None, specs: tuple) -> str | None:
-    """Returns the mode of a model; None for a function."""
     if isinstance(model_or_function, keras.Model):
         return _mode(model_or_function, mode, len(specs))
     if mode is not None:

@@ -140,8 +140,7 @@ def _assigned(assignments: list[Any] | None, stages: Sequence[int]) -> list[Any]
 
 
 def _together(layers: Sequence[keras.Layer]) -> list[tuple[int, int]]:
-    """Returns the runs of positions that have to be on one IPU, as they share a layer's
-    weights."""
+    """Returns the runs of positions that share a layer's weights, and so must share an IPU."""
     calls: dict[int, list[int]] = {}
     for position, layer in enumerate(layers):
         if layer.weights:

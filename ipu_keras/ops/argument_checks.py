@@ -24,8 +24,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def static(value: Any) -> Any:
-    """Returns the value of a tensor that is known while a program is traced; all else as it
-    is."""
+    """Returns the value of a tensor that is known while a program is traced; all else as it is."""
     if not tf.is_tensor(value):
         return value
     known = tf.get_static_value(value)
@@ -137,8 +136,7 @@ def check_not_negative(argument: str, value: Any) -> float:
 
 
 def check_number(argument: str, value: Any) -> float:
-    """Returns a finite number of float32, in which programs compute: neither NaN nor
-    infinite."""
+    """Returns a finite number of float32, in which programs compute: neither NaN nor infinite."""
     number = _number_in(value)
     if number is None:
         raise TypeError(f"`{argument}` must be a number. Received: {received(argument, value)}")

@@ -59,7 +59,6 @@ def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor
 
 
 def _common_shape(tensors: Sequence[tf.Tensor]) -> tf.TensorShape:
-    """Returns the shape to which the arguments broadcast."""
     if not tensors:
         raise ValueError(
             "`codelet_expression_op` needs at least one tensor after `vertex_expression`. "

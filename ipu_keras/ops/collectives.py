@@ -164,8 +164,7 @@ def _whole(part: tf.Tensor, size: int, groups: ReplicaGroups) -> tf.Tensor:
 
 
 def _product_of_others(x: tf.Tensor, index: tf.Tensor, groups: ReplicaGroups) -> tf.Tensor:
-    """Returns the product of the other replicas' vectors; to divide the whole would fail for
-    zeros."""
+    """Returns the product of the other replicas' vectors; a quotient would fail for zeros."""
     is_own = tf.equal(tf.range(groups.size), index)
     factors = tf.where(is_own[:, tf.newaxis], tf.ones_like(x), all_gather(x, groups))
     return tf.reduce_prod(factors, axis=0)

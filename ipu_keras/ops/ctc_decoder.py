@@ -62,7 +62,7 @@ def ctc_beam_search_decoder(
           document of the interface calls them negative log probabilities.
         - The numbers of labels, int32 of the shape `(batch, top_paths)`.
         - The labels, int32 of the shape `(batch, top_paths, max_time)`. What follows after
-          the last one is unspecified on an IPU; here it is -1, which is no class.
+          the last one is unspecified on an IPU; here it is -1, which no class has.
 
         If there are fewer sequences of labels than paths, the others have no labels and a
         log probability of `-inf`.
@@ -195,7 +195,6 @@ def checked_widths(beam_width: Any, top_paths: Any) -> tuple[int, int]:
 
 
 def _searched(log_probs: tf.Tensor, beam_width: int, blank: int) -> _Beams:
-    """Returns the beams after all steps."""
     max_time = static_sizes(log_probs)[0]
 
     def step(time, beams):
@@ -255,8 +254,7 @@ def _step(beams: _Beams, log_probs: tf.Tensor, blank: int) -> _Beams:
 
 
 def _extended(beams: _Beams, is_last: tf.Tensor) -> tf.Tensor:
-    """Returns the scores of paths to which a class is added: the same label again needs a blank
-    first."""
+    """Returns the scores of paths that get another class; the same label again needs a blank."""
     after_blank, score = beams.after_blank[..., tf.newaxis], beams.score[..., tf.newaxis]
     return tf.where(is_last, after_blank, score)
 
@@ -311,7 +309,6 @@ def _chosen(beams: _Beams, stayed, score, source, label) -> _Beams:
 
 
 def _results(beams: _Beams, top_paths: int, dtype: tf.DType) -> tuple:
-    """Returns what users get of the first beams."""
     score, length = beams.score[:, :top_paths], beams.length[:, :top_paths]
     is_alive = _is_alive(score)
     return (

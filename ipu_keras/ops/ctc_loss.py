@@ -270,8 +270,7 @@ def _states(labels: tf.Tensor, label_length: tf.Tensor, blank: int) -> _States:
 
 
 def _emissions(log_probs: tf.Tensor, classes: tf.Tensor, active: tf.Tensor) -> tf.Tensor:
-    """Returns the log probability of each state's class at each step, `(max_time, batch,
-    states)`."""
+    """Returns the log probability of each state's class, `(max_time, batch, states)`."""
     num_classes = static_sizes(log_probs)[2]
     known = (classes >= 0) & (classes < num_classes)
     emissions = tf.gather(

@@ -39,8 +39,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         The tensor that the function returns.
 
     Raises:
-        TypeError: `vertex_expression` is no function of so many arguments, or they are not
-            numbers.
+        TypeError: `vertex_expression` does not take as many arguments, or they are not numbers.
         ValueError: The arguments do not broadcast; or `vertex_expression` does not return one
             tensor of the shape that they have then, computes something that is not elementwise,
             or reads other tensors.
@@ -233,7 +232,6 @@ def _host_operation(
     attributes: str | bytes | None,
     gradient_attributes: str | bytes | None,
 ) -> Any:
-    """Checks the arguments of both operations and makes the operation."""
     tensors = _tensors(inputs)
     specs = _output_specs(outs)
     indices = _indices(inputs_with_gradients, len(tensors))

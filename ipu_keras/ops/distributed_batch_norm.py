@@ -44,8 +44,7 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
 
 
 def batch_norm_groups() -> ReplicaGroups:
-    """Returns the groups of replicas that combine their statistics in the program being
-    traced."""
+    """Returns the groups of replicas that combine their statistics in the program being traced."""
     return replica_groups(_group_size.get(), _OPTION)
 
 

@@ -33,10 +33,10 @@ def outlined_function(
         func: A Python function of tensors, without keyword arguments, that returns at least
             one. Other values go in through a closure or `functools.partial`.
         unique_sharding: Whether all arguments are first copied to one IPU. `True` has no effect:
-            sharded programs have no such choice here, of which it warns.
+            sharded programs have no such choice here, which gives a warning.
         keep_input_layouts: Whether arguments keep their layout on the tiles, or get the one
             that the function would choose; `None` leaves it to the compiler. `True` and `False`
-            have no effect: there is one layout for all tensors here, of which they warn.
+            have no effect: there is one layout for all tensors here, which gives a warning.
         name: Name in reports. Defaults to the function's name.
 
     Returns:

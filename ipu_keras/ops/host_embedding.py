@@ -142,7 +142,7 @@ class HostEmbedding:
             A tensor of the table's type, of the shape `(*indices.shape, encoding)`.
 
         Raises:
-            TypeError: `indices` is no tensor of integers.
+            TypeError: `indices` is not a tensor of integers.
             tf.errors.FailedPreconditionError: When the program runs and the table is not
                 registered.
         """
@@ -175,8 +175,7 @@ class HostEmbedding:
         )
 
     def _slots_for(self, num_indices: int | None) -> list:
-        """Returns the slot variables of a program's next lookup, the same if it is traced
-        again."""
+        """Returns the slots of a program's next lookup, the same ones if it is traced again."""
         assert self._optimizer_spec is not None
         key = num_lookups(self._name), num_indices, current_replicas()
         if key not in self._slots:

@@ -164,7 +164,6 @@ class HostEmbeddingOptimizerSpec:
     def _update(
         self, table: Any, indices: tf.Tensor, gradient: tf.Tensor, slots: Sequence
     ) -> tf.Operation | None:
-        """Changes the table by the gradient of some of its rows."""
         # A sparse update: rows that were looked up several times get the sum, and no others
         # move.
         return tf.raw_ops.ResourceScatterSub(
@@ -177,9 +176,9 @@ class HostEmbeddingOptimizerSpec:
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     """Trains a `HostEmbedding` with SGD and gradient accumulation.
 
-    The gradients of so many mini-batches are collected; then their sum, times the learning rate,
-    is subtracted from the table. Until then lookups see the table as it was. Of replicas, each
-    has its own mini-batches, and the gradients of all are summed.
+    The gradients of several mini-batches are collected; then their sum, times the learning rate,
+    is subtracted from the table. Until then lookups see the table as it was. Each replica has its
+    own mini-batches, and the gradients of all are summed.
 
     Gradients are collected as they come, with their ids, and not in a second table: that takes as
     much memory as all lookups of these mini-batches, however large the table is. Mini-batches
@@ -306,8 +305,7 @@ def num_lookups(name: str) -> int:
 
 
 def _note(collection: str, name: str, operation: tf.Operation | None) -> None:
-    """Notes in the graph what reads or writes a table; eager operations run in order without
-    that."""
+    """Notes in the graph what reads or writes a table; eager operations run in order anyway."""
     if operation is not None:
         graph = tf.compat.v1.get_default_graph()
         graph.add_to_collection(collection, f"{name}\n{operation.name}")

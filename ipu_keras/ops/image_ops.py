@@ -34,7 +34,7 @@ def normalise_image(
         `(x, y, z, 4)`, of the type of the image; of float16 if that is uint8.
 
     Raises:
-        TypeError: The image is of another type, or offsets, scales or `scale` are no numbers.
+        TypeError: The image is of another type, or offsets, scales or `scale` not numbers.
         ValueError: The image does not have three channels, or there are not three offsets
             and scales.
 

@@ -53,7 +53,7 @@ def serialized_matmul(
     Raises:
         TypeError: A tensor is of another type.
         ValueError: There is no such dimension, the factor does not divide it, or a tensor is
-            no matrix, or they cannot be multiplied.
+            not a matrix, or they cannot be multiplied.
 
     Example:
 
@@ -125,8 +125,7 @@ def _check_fit(a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bo
 
 
 def _parts(argument: str, tensor: tf.Tensor, factor: int, axis: int | None) -> list[tf.Tensor]:
-    """Returns the parts of a tensor along an axis; without an axis the whole, once for each
-    part."""
+    """Returns the parts of a tensor along an axis; without an axis, the whole for each part."""
     if axis is None:
         return [tensor] * factor
     size = static_sizes(tensor)[axis]

@@ -45,7 +45,7 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
         The function to call instead; without `func`, a decorator.
 
     Raises:
-        TypeError: `func` cannot be called, or `options` is no dictionary.
+        TypeError: `func` cannot be called, or `options` is not a dictionary.
         ValueError: There is no such option, or the type of the plan is unknown; later on, an
             argument cannot be made a tensor, or the function returned none.
 

@@ -157,8 +157,7 @@ def _normalized(
     parameters: Sequence[tf.Tensor | None],
     epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises the reshaped tensor over axes; returns it in its old shape, and the
-    statistics."""
+    """Normalises the reshaped tensor; returns it in its old shape, and the statistics."""
     wide = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
     shaped = wide if shape is None else tf.reshape(wide, shape)
     gamma, beta = (None if each is None else tf.cast(each, wide.dtype) for each in parameters)
@@ -170,8 +169,7 @@ def _normalized(
 
 
 def _sizes(tensor: tf.Tensor) -> list:
-    """Returns the sizes of all axes; tensors where Keras does not know them yet, as it makes a
-    model."""
+    """Returns the sizes of all axes; tensors where Keras does not know them yet."""
     known = tensor.shape.as_list()
     if known.count(None) <= 1 and math.prod(size for size in known if size is not None):
         return [-1 if size is None else size for size in known]

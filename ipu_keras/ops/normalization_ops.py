@@ -306,7 +306,6 @@ def _normalized(
 
 
 def _checked(inputs: Any, channels_axis: Any) -> tuple[tf.Tensor, int]:
-    """Returns a tensor and the axis of its channels."""
     inputs = check_floating("inputs", inputs)
     rank = inputs.shape.rank
     if rank is None:

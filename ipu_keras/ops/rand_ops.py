@@ -131,7 +131,6 @@ def _check_reference(shape: list[int | None], ref: Any) -> None:
 
 
 def _key(seed: Any) -> tf.Tensor:
-    """Returns Philox's key for a user's seed."""
     if not tf.is_tensor(seed):
         seed = _unsigned(converted("seed", np.asarray, seed))
     if seed.shape != (2,) or seed.dtype not in (tf.int32, tf.uint32):

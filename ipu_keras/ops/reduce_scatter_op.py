@@ -43,7 +43,7 @@ def reduce_scatter(
 
     Raises:
         TypeError: `x` has another type.
-        ValueError: `x` is no vector of known size, the group does not divide the replicas,
+        ValueError: `x` is not a vector of known size, the group does not divide the replicas,
             or there is no such operation.
 
     Example:

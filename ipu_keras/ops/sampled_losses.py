@@ -54,9 +54,9 @@ def nce_loss(
         The loss of each example, `(batch,)`.
 
     Raises:
-        TypeError: Weights, biases or inputs are no floating point numbers.
-        ValueError: `labels` does not have `num_true` classes per example, a count is no positive
-            integer, or the shapes do not fit.
+        TypeError: Weights, biases or inputs are not floating point numbers.
+        ValueError: `labels` does not have `num_true` classes per example, a count is not a
+            positive integer, or the shapes do not fit.
 
     Example:
 
@@ -114,9 +114,9 @@ def sampled_softmax_loss(
         The loss of each example, `(batch,)`.
 
     Raises:
-        TypeError: Weights, biases or inputs are no floating point numbers.
-        ValueError: `labels` does not have `num_true` classes per example, a count is no positive
-            integer, or the shapes do not fit.
+        TypeError: Weights, biases or inputs are not floating point numbers.
+        ValueError: `labels` does not have `num_true` classes per example, a count is not a
+            positive integer, or the shapes do not fit.
 
     Example:
 

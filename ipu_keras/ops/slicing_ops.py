@@ -116,7 +116,7 @@ def sequence_slice_unpack(
         A tensor of the shape `(total_elements, *src.shape[1:])`.
 
     Raises:
-        TypeError: `total_elements` or an offset is no integer.
+        TypeError: `total_elements` or an offset is not an integer.
         ValueError: The shapes do not fit together, or `total_elements` is negative.
 
     Example:

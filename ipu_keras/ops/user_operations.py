@@ -40,8 +40,7 @@ _GRADIENT = "_grad"
 
 
 class UserLibrary:
-    """A shared library with user operations, loaded from `path` and checked for its API
-    level."""
+    """A shared library with user operations, loaded from `path` and checked for its API level."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = file_path("library_path", path)

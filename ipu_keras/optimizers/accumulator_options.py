@@ -34,7 +34,7 @@ def dtype_for(value: Any, dtype: Any) -> tf.DType:
 
     `dtype` is None for that of the value, a dtype, or a function from the value to one.
     """
-    # Types such as `np.float16` can be called, too, but are no such functions.
+    # Types such as `np.float16` can be called, too, but do not map variables to types.
     if callable(dtype) and not isinstance(dtype, type | tf.DType):
         dtype = dtype(value)
     return tf.as_dtype(value.dtype if dtype is None else dtype)

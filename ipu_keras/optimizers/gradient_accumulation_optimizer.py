@@ -50,10 +50,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         opt: The optimizer to wrap.
         num_mini_batches: How many batches make a weight update.
         offload_weight_update_variables: Whether variables that only the weight update needs
-            are kept in remote memory. `True` has no effect: the host has none, of which it warns.
+            are kept in remote memory. `True` has no effect, with a warning: the host has none.
         replicated_optimizer_state_sharding: Whether each replica has only a part of those
-            variables; `None` if they are offloaded. `True` has no effect: the host keeps them
-            once, of which it warns.
+            variables; `None` if they are offloaded. `True` has no effect, with a warning: the
+            host keeps them once.
         dtype: Type of the accumulators: `None` for that of each variable, a dtype, or a function
             from a variable to one. The wrapped optimizer gets gradients of that type and has to
             cast them if it differs from the variable's, which TensorFlow's own do not.
@@ -110,7 +110,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         """Accumulates gradients, and updates variables if it is time.
 
         Args:
-            grads_and_vars: Pairs of a gradient and its variable, as of `compute_gradients`.
+            grads_and_vars: Pairs of a gradient and its variable, as `compute_gradients` returns.
                 Gradients of lookups are made dense.
             global_step: A variable to add 1 to after each weight update; `None` for none.
             name: Name of the returned operation.
@@ -164,7 +164,6 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return kept + self._method.share(gradient, num_before, self._num_mini_batches)
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
-        """Returns the accumulators of variables, and how many gradients they hold."""
         is_hidden = are_accumulators_hidden()
         # Made outside of loops and functions, as TensorFlow makes the state of optimizers.
         make = _in_no_collection if is_hidden else _as_usual

@@ -83,7 +83,7 @@ class IpuOptimizer(Optimizer):
         """Updates variables with the wrapped optimizer.
 
         Args:
-            grads_and_vars: Pairs of a gradient and its variable, as of `compute_gradients`.
+            grads_and_vars: Pairs of a gradient and its variable, as `compute_gradients` returns.
             global_step: A variable to add 1 to after the update; `None` for none.
             name: Name of the returned operation.
 

@@ -118,7 +118,6 @@ def _stage_options(name: str, value: Any) -> tuple[PipelineStageOptions, ...]:
 
 
 def _order(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schedule and the recomputation mode, which have to go together."""
     schedule = _optional("pipeline_schedule", given, PipelineSchedule, PipelineSchedule.Grouped)
     mode = _optional("recomputation_mode", given, RecomputationMode, RecomputationMode.Auto)
     recomputation_mode(schedule, mode)

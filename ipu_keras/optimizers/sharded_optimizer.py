@@ -58,7 +58,7 @@ class ShardedOptimizer(IpuOptimizer):
         """Updates variables, each on its own shard.
 
         Args:
-            grads_and_vars: Pairs of a gradient and its variable, as of `compute_gradients`.
+            grads_and_vars: Pairs of a gradient and its variable, as `compute_gradients` returns.
             global_step: A variable to add 1 to after the update; `None` for none.
             name: Name of the returned operation.
 

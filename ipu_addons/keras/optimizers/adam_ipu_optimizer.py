@@ -24,7 +24,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         weight -= rate * m / (sqrt(v) + epsilon)
 
     The moments are computed in the first of the compute precisions, and all else in the second.
-    Where all types are float32, it is `keras.optimizers.Adam`.
+    Where all types are float32, it equals `keras.optimizers.Adam`.
 
     Args:
         learning_rate: A float, a scalar tensor, a

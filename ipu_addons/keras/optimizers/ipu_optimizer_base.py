@@ -178,8 +178,7 @@ def compute_precisions(value: Any, stages: str) -> tuple[str, str] | None:
 
 
 def _rate(value: Any) -> Any:
-    """Returns numbers and constant tensors as floats, which is what Keras takes besides
-    schedules."""
+    """Returns numbers and constant tensors as floats: Keras takes floats and schedules only."""
     if isinstance(value, int | np.number | np.ndarray | tf.Tensor):
         return converted("learning_rate", float, value)
     return value

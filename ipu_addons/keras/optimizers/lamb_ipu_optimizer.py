@@ -38,7 +38,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         weight -= learning_rate * norm(weight) / norm(update) * update
 
     The ratio of norms is 1 if one of them is 0. Where all types are float32, and without the
-    decay of weights, it is `keras.optimizers.Lamb`.
+    decay of weights, it equals `keras.optimizers.Lamb`.
 
     Args:
         learning_rate: A float, a scalar tensor, a
@@ -154,8 +154,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.assign(variable, weight - rate * update)
 
     def _adam_update(self, gradient, index):
-        """Returns the step of Adam for a weight, in the type of its gradient, and keeps the
-        moments."""
+        """Returns Adam's step for a weight, in the gradient's type, and keeps the moments."""
         dtype = gradient.dtype
         m = ops.cast(self._momentums[index], dtype)
         m = m + (gradient - m) * (1 - self.beta_1)

@@ -22,7 +22,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
 
     and with Nesterov momentum, `weight += momentum * velocity - learning_rate * g`. The velocity
     is computed in the first of the compute precisions, and the weight in the second. Where all
-    types are float32, it is `keras.optimizers.SGD`.
+    types are float32, it equals `keras.optimizers.SGD`.
 
     Args:
         learning_rate: A float, a scalar tensor, a

@@ -61,7 +61,7 @@ class ArrayData(ArrayDataAdapter):
 
 
 class WholeBatches(ArrayData):
-    """Arrays of which a pass leaves out the rows at the end that fill no batch."""
+    """Arrays whose passes leave out the rows at the end that fill no batch."""
 
     @property
     def num_left_out(self) -> int:

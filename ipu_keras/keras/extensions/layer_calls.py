@@ -131,8 +131,7 @@ def _add_call(
 
 
 def _sources(inbound: list[tuple[int, ...]], num_inputs: int) -> list[tuple[int, ...]]:
-    """Returns, for each input of a nested model, the calls that make it: all of them if not
-    known."""
+    """Returns the calls that make each input of a nested model: all of them if not known."""
     return inbound if len(inbound) == num_inputs else [_union(inbound)] * num_inputs
 
 

@@ -57,8 +57,7 @@ def _lstm(
     go_backwards,
     **_: Any,
 ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-    """Returns the last output, all outputs or the last with a time axis of one, and the last
-    state."""
+    """Returns the last output, all outputs or the last with a time axis, and the last state."""
     kernel, recurrent_kernel = map(keras.ops.convert_to_tensor, (kernel, recurrent_kernel))
     if bias is None:
         bias = tf.zeros(kernel.shape[1:], kernel.dtype)

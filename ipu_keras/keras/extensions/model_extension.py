@@ -294,8 +294,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         return super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Checks the data and builds the model from its format; Keras calls it before it reads
-        any."""
+        """Checks data and builds the model from its format, before Keras reads any."""
         self._ipu.build(self._ipu.check_data(iterator, data_batch))
         if iterator is not None:
             self._ipu.check_validation()

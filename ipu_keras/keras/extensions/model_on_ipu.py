@@ -332,12 +332,13 @@ class ModelOnIpu:
             return None
         if isinstance(given, keras.callbacks.CallbackList):  # from `fit`, or the user's own
             return None
+        # Keras takes a `CallbackList` as it is, and would make one of its own class of anything
+        # else.
         call["callbacks"] = AsyncCallbackList(
             given,
             add_progbar=call["verbose"] != 0,
             verbose=call["verbose"],
             epochs=call.get("epochs", 1),
-            # Keras would make the list itself, but of its own class.
             steps=None,  # set when the data is known
             model=self._model,
             **callback_lists,
@@ -375,7 +376,6 @@ def refuse_eager(run_eagerly: bool) -> None:
 
 
 def _samples(element: ElementFormat | None) -> list[tuple] | None:
-    """Returns shapes and dtypes without the axis of the batch."""
     return None if element is None else [(s.shape[1:], s.dtype) for s in element.specs]
 
 

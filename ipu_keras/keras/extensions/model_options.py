@@ -50,9 +50,9 @@ class ModelOptions:
         self._ipu.set(prefetch_depth=depth, infeed_name=name)
 
     def set_outfeed_queue_options(self, **kwargs) -> None:
-        """Checks options of the outfeeds, and uses none of them, of which it warns.
+        """Checks options of the outfeeds, and warns that none of them has an effect.
 
-        They have no effect because results of an execution are handed over as soon as it ends,
+        Results of an execution are handed over as soon as it ends,
         without a buffer.
 
         Args:
@@ -80,7 +80,7 @@ class ModelOptions:
             **gradient_accumulation_optimizer_kwargs: The arguments `dtype`, `name`,
                 `offload_weight_update_variables` and `replicated_optimizer_state_sharding` of
                 `GradientAccumulationOptimizerV2`. All but the first have no effect without a
-                pipeline, of which a warning tells. Not saved.
+                pipeline, which gives a warning. Not saved.
 
         Raises:
             ValueError: An argument is not valid, or the optimizer overrides `minimize`.

@@ -300,8 +300,7 @@ class ModelStages:
             )
 
     def _refuse_mixture(self, assignment: list, integers: list[bool]) -> NoReturn:
-        """Blames an entry that is neither kind, else the first of another kind than its
-        predecessors."""
+        """Blames an entry of neither kind, else the first whose kind is not that of the first."""
         index = next(
             (
                 index

@@ -73,7 +73,6 @@ class ModelSteps:
         return self._step_function("predict", self._model.predict_step, OutfeedMode.ALL, layout)
 
     def _training(self) -> tuple[Callable, Layout]:
-        """Returns the step of training, and how it is spread."""
         model, layout, options = self._model, self._layout("train"), self._on_ipu.options
         pipelined = self._on_ipu.stages.staged_calls() is not None
         chosen = options.pipelining if pipelined else options.accumulation
@@ -123,8 +122,8 @@ class ModelSteps:
             layout=layout,
             compiled=self._on_ipu.compiled,
             history=self._history,
-            # XLA's numbers differ from TensorFlow's in the last bits, so a change from one to
-            # the other during training would make it depend on when that happens.
+            # XLA's numbers differ from TensorFlow's in the last bits, so results of a training
+            # that changes from one to the other would depend on when it does.
             first_steps=0 if has_deterministic_operations() else None,
             fixed_answers=name != "train",
             call_of=lambda: self._on_ipu.run,

@@ -1,5 +1,4 @@
-"""The options of a model on the IPU as one frozen value, and the checks of its feeds'
-options."""
+"""The options of a model on the IPU as one frozen value, and the checks of its feeds' options."""
 
 import warnings
 from collections.abc import Mapping
@@ -74,8 +73,7 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
 
 
 def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
-    """Checks the arguments of `set_outfeed_queue_options`, and warns that they have no
-    effect."""
+    """Checks the arguments of `set_outfeed_queue_options`, and warns that they have no effect."""
     _refuse(kwargs, ("outfeed_mode", "device_ordinal"), "is not compatible with Keras")
     refuse_unknown("An outfeed queue", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
     _refuse_changed("outfeed", kwargs, _OUTFEED_DEFAULTS)

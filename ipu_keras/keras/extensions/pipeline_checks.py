@@ -60,7 +60,7 @@ def check_length(calls: Sequence[LayerCall], assignment: Sequence[Any]) -> None:
 
 
 def check_stages(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
-    """Refuses stages of which a call or a layer lacks one, or in which data flows backwards."""
+    """Refuses calls without a stage, stages without a layer, and data that flows backwards."""
     check_completeness(calls, stages)
     _check_gaps({stage for call, stage in zip(calls, stages, strict=True) if call.is_layer})
     for call, stage in zip(calls, stages, strict=True):

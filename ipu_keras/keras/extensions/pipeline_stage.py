@@ -94,7 +94,6 @@ def stage_of(layer_or_node: Any) -> int | None:
 
 def take_mark(model: Any) -> int | None:
     """Removes from a model the stage of the scope in which it was made, and returns it."""
-    # Saved models would otherwise keep an attribute that Keras does not know.
     return vars(model).pop(_MARK, None)
 
 

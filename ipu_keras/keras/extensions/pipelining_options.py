@@ -22,7 +22,7 @@ _OTHER_ARGUMENTS = {
     "accumulate_outfeed": "accumulate_outfeed",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-# The step and its feeds are made from the model, so these have no value of the user's to take.
+# Filled in from the model and its data, which leaves no place for a value of the user's.
 _BY_KERAS = (
     "computational_stages",
     "repeat_count",

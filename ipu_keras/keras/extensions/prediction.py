@@ -40,7 +40,6 @@ def _logs(outputs: Any, callbacks: keras.callbacks.CallbackList) -> dict[str, An
 
 
 def _merged(stacked: np.ndarray) -> np.ndarray:
-    """Returns batches `(steps, batch, ...)` as samples."""
     return stacked.reshape(-1, *stacked.shape[2:])
 
 

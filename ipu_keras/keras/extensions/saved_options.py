@@ -73,8 +73,7 @@ def _kept_options(model: SavedOptions) -> ExtensionOptions:
 
 
 def _set_stages(model: SavedOptions) -> dict[str, Any]:
-    """Returns stages of scopes as set ones: the calls of a loaded model were not made in
-    scopes."""
+    """Returns stages of scopes as set ones: a loaded model's calls were not made in scopes."""
     if model._ipu.options.stages is not None:
         return {}
     staged = model._ipu.stages.staged_calls()

@@ -38,8 +38,7 @@ def _row(assignment: Any, of_calls: bool) -> tuple[str, ...]:
 
 
 def _line(columns: Sequence[str], length: int) -> str:
-    """Returns the columns, cut to their widths: the last takes its heading, the others share the
-    rest."""
+    """Returns the columns, cut to widths: the last as wide as its heading, the others alike."""
     *first, stage = columns
     width = (length - len(_STAGE)) // len(first)
     # At least one space stays between columns.

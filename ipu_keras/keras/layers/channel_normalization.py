@@ -59,7 +59,7 @@ class ChannelNormalization(keras.layers.Layer):
 
     # Name of the operation in reports.
     operation = ""
-    # True if a group is every so many-th channel, False if its channels are neighbours.
+    # True if the channels of a group are spread evenly, False if they are neighbours.
     strided_channel_grouping = False
 
     def __init__(

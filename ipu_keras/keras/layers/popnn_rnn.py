@@ -302,8 +302,7 @@ class PopnnRNN(keras.layers.Layer):
         )
 
     def _without_outputs_before_the_first(self, outputs, mask):
-        """Sets outputs to zero where no step has run yet: as in Keras, an initial state is no
-        output."""
+        """Sets outputs before the first step to zero, as Keras does, not to the initial state."""
         if self.return_sequences:
             seen = tf.cumsum(tf.cast(mask, tf.int32), axis=0) > 0
         else:

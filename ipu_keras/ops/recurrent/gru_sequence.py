@@ -345,7 +345,6 @@ def _backward_reset_before(d_states, factors, weights):
 
 
 def _weight_gradients(d_logits, before, reset, reset_after, partials_dtype):
-    """Returns the gradients of the recurrent kernel and of the bias."""
     *d_gates, d_candidate = tf.split(d_logits, 3, axis=-1)
     if reset_after:
         d_products = tf.concat([*d_gates, d_candidate * reset], axis=-1)

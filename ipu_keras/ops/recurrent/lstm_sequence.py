@@ -143,8 +143,6 @@ def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials,
 
 @dataclass(frozen=True)
 class _Functions:
-    """The activations of the cell, and of the other gates."""
-
     activation: Activation
     recurrent_activation: Activation
 

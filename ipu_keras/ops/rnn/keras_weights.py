@@ -120,7 +120,6 @@ def _from_keras(
 
 
 def _split(kernel: ArrayLike, *, num_gates: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the kernels of the inputs and of the state."""
     joined = np.asarray(kernel)
     features = joined.shape[0] - joined.shape[1] // num_gates
     return joined[:features], joined[features:]

@@ -148,8 +148,7 @@ class PopnnLayer(tf.Module):
         return tf.reshape(biases, [-1])
 
     def _state(self, name: str, value: Any, inputs: tf.Tensor) -> tf.Tensor:
-        """Returns a state as a tensor, zeros if there is none, for inputs `(time, batch,
-        features)`."""
+        """Returns a state as a tensor, zeros if there is none; `inputs` are time-major."""
         if value is None:
             return tf.zeros([tf.shape(inputs)[1], self.num_units], self.dtype)
         value = self._converted(name, value)
