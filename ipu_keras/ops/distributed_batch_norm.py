@@ -22,11 +22,8 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
 
     This holds for Keras's `BatchNormalization` and for `tf.compat.v1.nn.fused_batch_norm`, both
     in training. Outputs, moving averages and gradients are those of one batch of all that the
-    replicas of a group have.
-
-    Args:
-        group_size: How many neighbouring replicas combine theirs, a divisor of all, which is
-            checked only when there is something to normalize.
+    replicas of a group have. Whether the group size divides the number of replicas is checked
+    only when there is something to normalize.
 
     Example:
 
@@ -54,11 +51,8 @@ def moments_of_group(
     """Returns the mean and variance of the batches of all replicas of a group, as of one batch.
 
     One exchange moves both. Nothing is lost if the mean is large, since no mean of squares is
-    taken: float32 would cancel in its difference to the square of the mean.
-
-    Args:
-        weight: How many elements of this replica's batch count, a scalar; `None` if that is the
-            same for all.
+    taken: float32 would cancel in its difference to the square of the mean. `weight` is the
+    number of elements of this replica's batch, a scalar; None if it is the same for all.
     """
     weight = tf.ones((), mean.dtype) if weight is None else weight
     parts = [mean, variance, tf.broadcast_to(weight, mean.shape)]

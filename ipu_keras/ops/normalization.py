@@ -71,14 +71,9 @@ def normalize_groups(
     """Gives each group of channels of each sample a mean of 0 and a variance of 1.
 
     Statistics, over the group's channels and all other axes but the first, are in float32 or
-    more, as Popnn has them.
-
-    Args:
-        inputs: `(batch, ...)`, with the channels along any axis but the first.
-        gamma: Factor for each channel, `(channels,)`; `None` for 1.
-        beta: Number added to each channel in the end, `(channels,)`; `None` for 0.
-        strided: Whether every `groups`-th channel belongs to a group, or neighbours do.
-        kind: Name of the operation in reports.
+    more, as Popnn has them. `gamma`, the factors, and `beta`, which is added in the end, are
+    `(channels,)`; None stands for 1 and for 0. A group is every `groups`-th channel if they are
+    strided, else neighbours. `kind` names the operation in reports.
 
     Returns:
         A tensor of the shape and type of `inputs`; and for each group the mean and the variance,
@@ -125,10 +120,8 @@ def normalize_axes(
 ) -> tf.Tensor:
     """Gives each slice along some axes a mean of 0 and a variance of 1.
 
-    Args:
-        gamma: Factors, with the sizes of these axes, in their order in `inputs`; `None` for 1.
-        beta: Numbers added in the end, of the same shape; `None` for 0.
-        kind: Name of the operation in reports.
+    `gamma`, the factors, and `beta`, which is added in the end, have the sizes of these axes, in
+    their order in `inputs`; None stands for 1 and for 0. `kind` names the operation in reports.
 
     Example:
 

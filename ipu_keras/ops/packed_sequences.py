@@ -54,10 +54,6 @@ def pack(sequences: tf.Tensor, lengths: tf.Tensor, num_tokens: int) -> tf.Tensor
 def unpack(tokens: tf.Tensor, lengths: tf.Tensor, sequence_length: int) -> tf.Tensor:
     """Takes back what `pack` did: gives each sequence a row of its own, padded with zeros.
 
-    Args:
-        tokens: `(tokens, ...)`, as `pack` returned them.
-        lengths: `(batch,)`, as given to `pack`.
-
     Example:
 
     >>> unpack(tf.constant([1, 2, 3, 0]), tf.constant([1, 2]), 3).numpy()
@@ -103,12 +99,9 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkSizes:
-    """How large a chunk may be.
+    """How large a chunk may be, in rows and in tokens of the first tensors of rows.
 
-    Args:
-        max_rows: Rows that a chunk works on. A batch of more is worked on in groups of so many.
-        max_tokens: Tokens of a chunk, for the first of the tensors of rows. A row alone never
-            has more.
+    A batch of more rows is worked on in groups of `max_rows`. A row alone never has more tokens.
     """
 
     max_rows: int

@@ -105,10 +105,8 @@ def holds_numbers(dtype: tf.DType) -> bool:
 class UserFunction:
     """A function of a library, as an operation of TensorFlow.
 
-    Args:
-        symbol: Name by which the library exports the function.
-        attributes: Text that the function is given besides tensors.
-        name: Name of the operation, which the function is told too.
+    The library exports it as `symbol`; it is given `attributes` and the operation's name besides
+    tensors.
     """
 
     library: UserLibrary
@@ -117,10 +115,10 @@ class UserFunction:
     name: str
 
     def __call__(self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec]) -> Any:
-        """Adds the operation to the graph that is being traced, or runs it.
+        """Adds the operation to the graph that is being traced, or runs it, and returns its
+        tensors.
 
-        Returns:
-            A list of tensors; for a graph's operation without outputs, the operation.
+        A graph's operation without outputs is returned itself.
         """
         address = self.library.address(self.symbol)
 
@@ -172,13 +170,9 @@ def host_operation(
 ) -> Any:
     """Adds or runs a user operation with its gradient, named `kind` in reports.
 
-    Args:
-        separate_gradients: Whether the gradient of each input has a function of its own.
-        inputs_with_gradients: Indices of the inputs that have gradients; `None` for all.
-        gradient_attributes: Text that functions of gradients are given besides tensors.
-
-    Returns:
-        A list of tensors; for a graph's operation without outputs, the operation.
+    With `separate_gradients`, the gradient of each input has a function of its own. Only
+    `inputs_with_gradients` have one, all of them if it is None. What is returned is what
+    `UserFunction` returns.
     """
     symbol = function.symbol + _GRADIENT
     wanted = range(len(inputs)) if inputs_with_gradients is None else inputs_with_gradients

@@ -28,7 +28,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
             `learning_rate` of the optimizer stays as it is set.
         outline_apply_gradients: Whether an IPU has the code of the update once and calls it for
             each weight. `True` has no effect: results are the same, and reports do not model it,
-            of which it warns.
+            as a warning says.
         outline_apply_gradients_kwargs: Arguments of `outlined_function` for that code.
         **kwargs: Further arguments of `keras.optimizers.Optimizer`, such as `clipnorm` and
             `clipvalue`.

@@ -82,9 +82,8 @@ class WholeBatches(ArrayData):
 class ArraySource:
     """Cuts batches from arrays, shuffled if `shuffle` is given.
 
-    Args:
-        structure: Structure of a batch, whose leaves are the whole arrays or `None`.
-        leaves: The arrays among these leaves, without the `None`s.
+    `structure` is that of a batch, whose leaves are the whole arrays or None; `leaves` has the
+    arrays among these.
     """
 
     def __init__(self, structure: Any, leaves: list, batch_size: int, shuffle: Shuffle | None):

@@ -13,10 +13,7 @@ import tensorflow as tf
 class StepLogs(dict):
     """The logs of an execution's last step, which also hold those of every step.
 
-    Args:
-        stacked: Logs of all steps, each value with a first axis over the steps and, within a
-            step, its replicas.
-        num_replicas: How many rows of that axis belong to one step.
+    The first axis of each value in `stacked` is over the steps and, within a step, its replicas.
     """
 
     def __init__(self, stacked: dict[str, Any], num_replicas: int = 1):

@@ -147,13 +147,11 @@ class ModelOnIpu:
     def running(
         self, name: str, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
     ) -> Iterator[None]:
-        """Checks the model, sets up callbacks in `call`, and closes what the call has opened.
+        """Checks that the model can run as `name`, sets up callbacks in `call`, and closes it in
+        the end.
 
-        Args:
-            name: `"train"`, `"test"` or `"predict"`, as `check_runnable` takes it.
-            call: The arguments of the call, by name.
-            epochs: Number of epochs that share the data.
-            **callback_lists: Further arguments of `keras.callbacks.CallbackList`.
+        `call` has the arguments of the call by name, `epochs` share the data, and
+        `callback_lists` are further arguments of `keras.callbacks.CallbackList`.
         """
         self.check_runnable(name)
         data_checks.refuse_generators(call["x"])
@@ -233,12 +231,10 @@ class ModelOnIpu:
         return data if data in self.formats else data_checks.with_ipu_integers(data)
 
     def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
-        """Checks data before it is read, makes Keras's iterator give feeds, and returns the
-        format.
+        """Checks data before it is read, and returns its format.
 
-        Args:
-            iterator: Keras's iterator of the call that is going on; `None` for a single batch.
-            data_batch: The single batch, if there is no iterator.
+        The data is Keras's iterator of the call that is going on, which is made to give feeds,
+        or else a single batch.
         """
         if iterator is not None:
             assert self.run is not None

@@ -52,8 +52,7 @@ class ModelOptions:
     def set_outfeed_queue_options(self, **kwargs) -> None:
         """Checks options of the outfeeds, and warns that none of them has an effect.
 
-        Results of an execution are handed over as soon as it ends,
-        without a buffer.
+        Results of an execution are handed over as soon as it ends, without a buffer.
 
         Args:
             **kwargs: `buffer_depth`, a positive integer, and `feed_name`, a text.

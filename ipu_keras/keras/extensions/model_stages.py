@@ -99,12 +99,8 @@ class ModelStages:
         """Returns the pipeline that the model runs as; None if no layer has a stage.
 
         It is checked in all respects, so that errors of the user's come before a program is
-        made.
-
-        Args:
-            num_steps: Steps of a replica in an execution.
-            name: `"train"`, `"test"` or `"predict"`, whose step must be Keras's own; `None`
-                leaves the steps unchecked.
+        made. `num_steps` are those of a replica in an execution. `name` is `"train"`, `"test"`
+        or `"predict"`, whose step must be Keras's own; None leaves the steps unchecked.
         """
         staged = self.staged_calls()
         if staged is None:

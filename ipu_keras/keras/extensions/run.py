@@ -55,9 +55,8 @@ class Run:
     ) -> ElementFormat:
         """Makes Keras's iterator give feeds, and returns the format of its batches.
 
-        Args:
-            data: The data of the call; in `fit` also the validation data, once for each epoch.
-            check_for: Returns how to check batches of a format; `None` for no check.
+        In `fit` this is called for the validation data, too, once for each epoch. `check_for`
+        returns how to check batches of a format, or None for no check.
         """
         feeds = data.feeds
         if feeds is None:

@@ -21,9 +21,8 @@ _OPTIMIZER = keras.optimizers.Optimizer
 class TrainingParts:
     """Does what `train_step` of a compiled Keras model does, with the weight update apart.
 
-    Args:
-        accumulator_dtype: Dtype of the accumulated gradients; `None` takes that of each
-            variable, and a function maps a variable to its dtype.
+    Accumulators have `accumulator_dtype`: None for that of each variable, a dtype, or a function
+    from a variable to one.
     """
 
     def __init__(self, model: keras.Model, accumulator_dtype: Any = None):

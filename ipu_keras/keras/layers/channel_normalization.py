@@ -46,15 +46,7 @@ def weight_policy(dtype):
 class ChannelNormalization(keras.layers.Layer):
     """Normalises groups of channels; derived classes say which.
 
-    Args:
-        dtype: Type of the weights, as for `weight_policy`.
-        channels_axis: Axis of the channels, which is not the first one.
-        center: Whether to add a weight `beta`.
-        scale: Whether to multiply with a weight `gamma`.
-        epsilon: Small number that is added to the variance.
-        beta_initializer: Initializer of `beta`; `None` for zeros.
-        gamma_initializer: Initializer of `gamma`; `None` for ones.
-        **kwargs: Further arguments of `keras.layers.Layer`.
+    The arguments are those that `GroupNormalization` documents.
     """
 
     # Name of the operation in reports.

@@ -63,10 +63,7 @@ class _States:
 class PopnnRNN(keras.layers.Layer):
     """A recurrent layer whose steps are one operation; derived classes say which.
 
-    Args:
-        units: Number of values in the state.
-        arguments: The arguments of the derived class's constructor, by name.
-        kwargs: Further arguments of `keras.layers.Layer`.
+    `arguments` are those of the derived class's constructor by name, `kwargs` those for Keras.
     """
 
     # The layer's name in upstream's messages, and their sentence about an unsupported argument.

@@ -12,13 +12,8 @@ class EpochRun(Run):
     """A run of whole epochs, whose steps may take several batches of each replica.
 
     Keras then counts such steps. The replicas share those of `steps_per_epoch`; the progress bar
-    and callbacks count the ones of each. Arguments that `Run` has too mean the same here.
-
-    Args:
-        model_name: Name of the model's class, for errors.
-        batches_per_step: Batches that a replica takes in a step.
-        check_labels: Raises if batches of a format lack labels that they need, or have them in
-            vain.
+    and callbacks count the ones of each. `check_labels` raises if batches of a format lack
+    labels that they need, or have them in vain; the other arguments are those of `Run`.
     """
 
     def __init__(

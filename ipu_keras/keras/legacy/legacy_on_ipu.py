@@ -20,13 +20,10 @@ from ipu_keras.settings.argument_errors import noted
 
 
 class LegacyOnIpu(ModelOnIpu):
-    """What this package keeps for a legacy model, which only programs call and which runs
-    epochs.
+    """The `ModelOnIpu` of a model that runs whole epochs, and that only its programs may call.
 
     Attributes:
         has_run: Whether a call of `fit`, `evaluate` or `predict` has returned.
-        is_called_by_program: Whether one of this package's programs is calling or building the
-            model.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):

@@ -23,7 +23,7 @@ class LegacyPipeline(LegacyModel):
 
 
 class PipelineOnIpu(LegacyOnIpu):
-    """What this package keeps for a legacy model in stages."""
+    """The `ModelOnIpu` of a legacy model in stages."""
 
     def batches_per_step(self, name: str) -> int:
         """Returns the batches that go through the pipeline in a step, whatever the mode."""

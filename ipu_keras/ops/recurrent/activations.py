@@ -10,12 +10,11 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of numbers, or of the vector of a gate's numbers.
+    """A function of numbers, or of the vector of a gate's numbers, which lies along the last
+    axis.
 
-    Args:
-        function: Takes a tensor, in which a vector lies along the last axis.
-        slope: Derivative, as a function of the function's result; `None` if it is not
-            elementwise.
+    `slope` is the derivative as a function of the function's result; None if there is no such
+    thing, as the function is not elementwise.
     """
 
     name: str

@@ -46,9 +46,6 @@ def gru(
 
     Args:
         inputs: Sequences of the shape `(time, batch, features)`.
-        initial_h: `(batch, units)`, the state before the first step.
-        kernel: `(features, 3 * units)`.
-        recurrent_kernel: `(units, 3 * units)`.
         bias: `(3 * units,)`; with `reset_after`, `(2, 3 * units)`, for inputs and for the state.
         attention: `(time, batch)`, the score of each step.
         reset_after: Whether the reset gate is applied after the candidate's product with the

@@ -44,11 +44,6 @@ def lstm(
 
     Args:
         inputs: Sequences of the shape `(time, batch, features)`.
-        initial_h: `(batch, units)`, the output before the first step.
-        initial_c: `(batch, units)`, the cell before the first step.
-        kernel: `(features, 4 * units)`.
-        recurrent_kernel: `(units, 4 * units)`.
-        bias: `(4 * units,)`, added once.
         mask: `(time, batch)`. Where it is false, the output and the cell stay what they were.
         partials_dtype: Type of the sums in products, if wider than the tensors.
 
