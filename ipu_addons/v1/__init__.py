@@ -1,3 +1,3 @@
-"""What upstream documents as `ipu_tensorflow_addons.v1`."""
+"""Package that IPU code imports as `ipu_tensorflow_addons.v1`."""
 
 from ipu_addons.v1 import layers as layers

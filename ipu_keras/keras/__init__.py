@@ -1,4 +1,4 @@
-"""What IPU code finds as `keras.ipu` and `tensorflow.python.ipu.keras`."""
+"""Package that IPU code imports as `keras.ipu` and `tensorflow.python.ipu.keras`."""
 
 from ipu_keras.keras import extensions as extensions
 from ipu_keras.keras import layers as layers

@@ -1,21 +1,15 @@
-"""What documented layers take when they are called, besides their own arguments."""
+"""The check of the keyword arguments that documented layers take when they are called."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def refuse_unknown(layer: str, given: Mapping[str, Any]) -> None:
-    """Refuses the arguments of a call that a layer has no use for.
+    """Refuses arguments of a layer's call that the layer has no use for, except `training`.
 
-    Documents give `call` a `**kwargs`, where a misspelt name would go unnoticed. Only
-    `training` may be there, for layers that do the same in training as otherwise.
-
-    Args:
-        layer: Name of the layer's class.
-        given: Values by argument.
-
-    Raises:
-        TypeError: There is any but `training`.
+    Documents give `call` a `**kwargs`, in which a misspelt name would go unnoticed. `training`
+    is let through because callers pass it to every layer, also to those that do the same in
+    training as in inference.
     """
     for argument, value in given.items():
         if argument != "training":

@@ -1,4 +1,4 @@
-"""What an IPU would take, in the lines that `fit` and `evaluate` print."""
+"""The callback that shows in the lines of `fit` and `evaluate` what an IPU would take."""
 
 import math
 from itertools import chain, repeat
@@ -18,7 +18,7 @@ _SPANS = ("step", "epoch")
 
 
 class _Estimate(NamedTuple):
-    """What a step of a program takes."""
+    """The cost model's figures for one step of a program."""
 
     cycles: int
     seconds: float
@@ -28,20 +28,20 @@ class EstimatedCycles(keras.callbacks.Callback):
     """Adds to the logs of each epoch of `fit`, and of `evaluate`, what it would take on an IPU.
 
     The numbers are the cost model's. Keras prints them at the end of the line and keeps those of
-    `fit` in the `History`, as it does with the loss; what `evaluate` returns are metrics alone.
-    Further callbacks find them in `logs` if they come after this one. Validation within `fit` has
-    none, and neither has `predict`, which has no logs: `last_report` is for these. They are of
-    the programs that ran, with their replicas, stages, accumulation and `steps_per_execution`,
+    `fit` in the `History`, as it does with the loss; `evaluate` returns metrics alone. Other
+    callbacks find the numbers in `logs` if they come after this one. Validation within `fit`
+    gets none, nor does `predict`, which has no logs; use `last_report` there. They are for the
+    programs that ran, with their replicas, stages, accumulation and `steps_per_execution`,
     copies between host and IPU included. Each program is modelled once, after the epoch in which
-    it ran first. A step of an epoch for which no data were left takes NaN.
+    it first ran. An epoch for which no data were left gets NaN per step.
 
     Args:
-        per: `"step"`, one batch on each replica, or `"epoch"`, all executions of an epoch or of
-            an evaluation.
-        target: Name of the hardware, or a `Target`; defaults to what the active `IPUConfig` says.
+        per: `"step"` for one batch on each replica, or `"epoch"` for all executions of an epoch
+            or of an evaluation.
+        target: Name of the hardware, or a `Target`; `None` takes that of the active `IPUConfig`.
 
     Raises:
-        ValueError: `per` or `target` is none of these; when `fit` or `evaluate` begins, the
+        ValueError: `per` or `target` is none of these, or, when `fit` or `evaluate` begins, the
             model was not made in the scope of an `IPUStrategy`.
 
     Example:
@@ -63,13 +63,15 @@ class EstimatedCycles(keras.callbacks.Callback):
             raise ValueError(f"`per` must be one of {', '.join(_SPANS)}. Received: per={per!r}")
         self._per = per
         self._options = {} if target is None else {"target": target_of(target)}
-        # Runs of each program before this epoch, and what a step of it takes.
+        # How often each program had run before this epoch: a step function counts its runs over
+        # its whole life, and later epochs may have added programs.
         self._before: tuple[int, ...] = ()
         self._trains = False
+        # Searched by identity, and short: one entry for each program that ran.
         self._estimates: list[tuple[Executable, _Estimate]] = []
 
     def set_model(self, model: Any) -> None:
-        """As in Keras.
+        """Takes the model, as Keras's callbacks do.
 
         Raises:
             ValueError: The model was not made in the scope of an `IPUStrategy`.
@@ -83,6 +85,8 @@ class EstimatedCycles(keras.callbacks.Callback):
             )
         super().set_model(model)
         # Keras sets the model before each call; one that was interrupted has not ended.
+        # Keras sets the model before each call of `fit`, and one that was interrupted has not
+        # ended.
         self._trains = False
 
     def on_train_begin(self, logs=None):
@@ -99,6 +103,7 @@ class EstimatedCycles(keras.callbacks.Callback):
             logs.update(self._estimated(self.model.train_function))
 
     def on_test_begin(self, logs=None):
+        # `fit` tells its callbacks of its validation, too.
         if not self._trains:
             self._before = self.model.test_function.num_runs
 
@@ -107,13 +112,13 @@ class EstimatedCycles(keras.callbacks.Callback):
             logs.update(self._estimated(self.model.test_function))
 
     def _estimated(self, function: StepFunction) -> dict[str, float]:
-        """Cycles and milliseconds by their names in the logs."""
+        """Returns cycles and milliseconds under their names in the logs."""
         cycles, seconds, steps = 0, 0.0, 0
         earlier = chain(self._before, repeat(0))
         runs = zip(function.executables, function.num_runs, earlier, strict=False)
         for executable, now, before in runs:
             if now == before:
-                continue  # not modelled in vain
+                continue  # modelling takes seconds, so only what ran in this epoch
             estimate = self._estimate_of(executable)
             num_steps = (now - before) * executable.program.repeat_count
             cycles += estimate.cycles * num_steps

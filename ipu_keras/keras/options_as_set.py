@@ -1,4 +1,4 @@
-"""What `fit`, `evaluate` and `predict` would run of a model, as options of what is modelled."""
+"""The options with which `fit`, `evaluate` and `predict` would run a model, for the cost model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,19 +14,11 @@ from ipu_keras.profiling.given_options import check_options
 def options_as_set(
     model_or_function: Any, given: Mapping[str, Any], mode: str | None
 ) -> dict[str, Any]:
-    """The options of a step: those that are given, and else those of what would run it.
+    """Returns the options of a step: those that are given, else those of what would run it.
 
-    Of a model these are the steps of `compile`, accumulation, replicas and stages as they were
-    set, and what the active `IPUConfig` says.
-
-    Args:
-        model_or_function: What is modelled.
-        given: Options as for `model_options`, and `target`.
-        mode: `"train"`, `"test"` or `"predict"`; `None` for a function.
-
-    Raises:
-        ValueError: An option out of its range, or that what was set does not go with.
-        TypeError: No such option.
+    For a model these are the steps of `compile`, accumulation, replicas and stages as they were
+    set, and what the active `IPUConfig` says. `given` has the options of `model_options`, and
+    `target`; `mode` is `"train"`, `"test"` or `"predict"`, and None for a function.
     """
     as_set = {}
     if isinstance(model_or_function, ModelExtension):
@@ -47,7 +39,7 @@ def _of_extension(model: Any, given: Mapping[str, Any], *, training: bool) -> di
     options, staged = model._ipu.options, model._ipu.stages.staged_calls()
     pipeline = None if staged is None else model._ipu.stages.pipeline_of(staged)
     if "num_ipus" not in given and "pipeline" not in given:
-        # Else the IPUs are used for something else.
+        # A caller who shares the IPUs out leaves none for replicas.
         found["num_replicas"] = _num_replicas(model, 1 if pipeline is None else pipeline.num_ipus)
     if pipeline is None:
         count = options.accumulation.steps_per_replica
@@ -61,7 +53,7 @@ def _of_extension(model: Any, given: Mapping[str, Any], *, training: bool) -> di
 
 
 def _num_replicas(model: Any, needed: int) -> int:
-    """As many as the device has IPUs for; one, if it has not been given enough yet."""
+    """Returns as many replicas as the device has IPUs for; 1 if it does not have enough yet."""
     device = model.distribute_strategy.device
     num_ipus = 0 if device is None else len(device.ipus)
     return max(num_ipus // needed, 1) if num_ipus % needed == 0 else 1

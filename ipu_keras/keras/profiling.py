@@ -37,7 +37,7 @@ from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 
-# Takes a model and a mode.
+# Takes a model and a mode, and returns the step to trace.
 MakeStep = Callable[[keras.Model, str], Callable[[Any], Any]]
 
 _MODES = ("train", "test", "predict")
@@ -62,7 +62,7 @@ def profile(
             and, to train or test it, for its labels and sample weights; for
             each argument of a function. Arrays and tensors stand for their specs; those of
             models as `fit` feeds them, with floating point numbers of Keras's `floatx`.
-        mode: Of a model: `"train"`, `"test"` or `"predict"`. Defaults to
+        mode: For a model `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
         **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
             `"gc200"`; of a model that was made in an `IPUStrategy`'s scope, this and other options
@@ -91,9 +91,9 @@ def profile(
         would help, a smaller batch included, for which it is traced again.
 
     Raises:
-        ValueError: A mode, target, option or spec that cannot be. It is raised before anything
+        ValueError: A mode, target, option or spec is not valid. It is raised before anything
             is built.
-        TypeError: No such option, or what is given is no model, no function or no spec.
+        TypeError: An option does not exist, or a value is neither model, function nor spec.
         LoweringError: XLA cannot compile an operation of the step.
 
     Example:
@@ -136,9 +136,9 @@ def what_if(
     """Models a step for every combination of several choices.
 
     Args:
-        model_or_function: As for `profile`.
-        *specs: As for `profile`.
-        mode: As for `profile`.
+        model_or_function: A Keras model or a function of tensors, as for `profile`.
+        *specs: A spec for each input and label, as for `profile`.
+        mode: `"train"`, `"test"` or `"predict"`, as for `profile`.
         batch_size: Sizes of the first axis of all specs that have one, in a list, range or
             array; by default the specs stay as they are.
         **choices: Lists, ranges or arrays of values, or single ones, for what `profile` takes:
@@ -150,8 +150,8 @@ def what_if(
         the fewest IPUs the one that takes the least time per sample.
 
     Raises:
-        ValueError: As for `profile`, or a list is empty.
-        TypeError: As for `profile`.
+        ValueError: A list is empty, or `profile` would refuse a value.
+        TypeError: An option does not exist, or a value is neither model, function nor spec.
 
     Example:
 
@@ -179,6 +179,7 @@ def what_if(
     warn_of_idle(lists)
     with showing("what if"):
         for size, sized in given.items():
+            # Tracing takes longest, so choices that only the cost model reads share a trace.
             traced: dict[_Kind, tuple[str, Graph]] = {}
             for chosen, options in zip(combined, complete, strict=True):
                 kind = _kind_of(options)
@@ -191,12 +192,7 @@ def what_if(
 
 
 def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
-    """The specs of the same structures, for arrays and tensors too.
-
-    Raises:
-        TypeError: There is no model or function, or something has no shape and dtype.
-        ValueError: An axis has no elements, or a model with one input is given more.
-    """
+    """Returns specs for arrays and tensors too, in the same structure, or says what is none."""
     is_class = isinstance(model_or_function, type) and issubclass(model_or_function, keras.Model)
     if is_class or not callable(model_or_function):
         raise TypeError(
@@ -218,7 +214,6 @@ def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
 
 
 def _check_sizes(specs: tuple) -> None:
-    """Raises a `ValueError` if the size of an axis is not known."""
     for spec in tf.nest.flatten(specs):
         if not spec.shape.is_fully_defined():
             raise ValueError(
@@ -266,7 +261,7 @@ def _with_batch_size(specs: Any, batch_size: int) -> Any:
 
 
 def _as_fit_runs_it(model: Any, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict:
-    """The options of a step; a model is built for it, as its stages may be known only then."""
+    """Returns the options of a step; builds the model, whose stages may be known only then."""
     options = options_as_set(model, given, mode)
     if isinstance(model, ModelExtension) and not model.built:
         assert mode is not None, "models have one"
@@ -276,7 +271,7 @@ def _as_fit_runs_it(model: Any, given: Mapping[str, Any], mode: str | None, spec
 
 
 class _Kind(NamedTuple):
-    """What options ask of a trace."""
+    """The options that decide what is traced."""
 
     in_parts: bool
     accumulates: bool
@@ -284,7 +279,7 @@ class _Kind(NamedTuple):
 
 
 def _kind_of(options: Mapping[str, Any]) -> _Kind:
-    """Whether the trace has to tell the weight update and the stages apart, and for how many."""
+    """Says whether a trace has to tell the weight update and the stages apart."""
     count, replicas = (
         options.get(name, 1) for name in ("gradient_accumulation_count", "num_replicas")
     )
@@ -316,24 +311,16 @@ def traced_step(
     *,
     num_replicas: int = 1,
 ) -> tuple[str, Graph]:
-    """The name and the graph of a function, or of a model's step.
+    """Returns the name and the graph of a function, or of a model's step.
 
-    Args:
-        model_or_function: As for `profile`.
-        specs: As for `profile`.
-        mode: As for `profile`.
-        make_step: Makes the step of a built model; defaults to its own.
-        num_replicas: That run the step together.
-
-    Raises:
-        ValueError: A mode that cannot be.
-        RuntimeError: The model has a train step of its own, whose parts are not known.
-        LoweringError: XLA cannot compile an operation of the step.
+    Most arguments are those of `profile`. `make_step` makes the step of a built model, by
+    default the model's own; `num_replicas` run the step together. An operation that XLA cannot
+    compile raises a LoweringError.
     """
     mode = _mode_of(model_or_function, mode, specs)
     if mode is None:
         name = str(getattr(model_or_function, "__name__", "function"))
-        # Without the option, a caller's own replicas stay.
+        # With one replica nothing is set, so that replicas which a caller has set stay.
         with contextlib.nullcontext() if num_replicas == 1 else replicated(num_replicas):
             return name, traced_graph(model_or_function, *specs)
     model: Any = model_or_function
@@ -350,7 +337,7 @@ def traced_step(
 
         def run(data):
             if mode == "predict" and len(tf.nest.flatten(data)) > 1:
-                data = (data,)  # several inputs, or Keras takes the second for labels
+                data = (data,)  # several inputs: Keras would take the second for labels
             with traced_for_xla():
                 # An optimizer asks for the replica that it works in.
                 extended = model.distribute_strategy.extended
@@ -364,15 +351,10 @@ def step_with_update(
     mode: str,
     update: Callable[[TrainingParts, list], None] = TrainingParts.update,
 ) -> Callable[[Any], Any]:
-    """A model's step whose weight update, if it trains, is traced in its scope.
+    """Returns a model's step whose weight update, if it trains, is traced in its scope.
 
-    Args:
-        model: The model.
-        mode: `"train"`, `"test"` or `"predict"`.
-        update: Updates the weights by gradients; by default with the model's optimizer.
-
-    Raises:
-        RuntimeError: The model has a train step of its own, whose parts are not known.
+    `update` updates the weights from gradients; by default the model's optimizer does. A train
+    step of the user's own is refused, as its parts are not known.
     """
     if mode != "train":
         return getattr(model, f"{mode}_step")
@@ -390,7 +372,7 @@ def step_with_update(
 
 
 def _step_in_parts(model: keras.Model, mode: str, *, accumulates: bool) -> Callable[[Any], Any]:
-    """A model's step traced in the scopes of its stages and of the weight update.
+    """Returns a model's step traced in the scopes of its stages and of the weight update.
 
     A train step of the user's own updates the weights itself, which replicas can do and
     accumulation cannot.
@@ -409,11 +391,6 @@ def _batch_norm_groups(model: keras.Model, num_replicas: int) -> int:
 
 
 def _mode_of(model_or_function: Any, mode: str | None, specs: tuple) -> str | None:
-    """The mode of a model; `None` for a function.
-
-    Raises:
-        ValueError: A mode that cannot be.
-    """
     if isinstance(model_or_function, keras.Model):
         return _mode(model_or_function, mode, len(specs))
     if mode is not None:
@@ -441,11 +418,7 @@ def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
 
 
 def _built(model: keras.Model, specs: tuple, mode: str) -> Any:
-    """Makes the variables that the step needs: of layers, optimizer and metrics.
-
-    Returns:
-        What the step takes.
-    """
+    """Makes the variables that the step needs, and returns what the step takes."""
     data = specs[0] if mode == "predict" else specs
     with model.distribute_strategy.scope(), _called_by_program(model):
         if mode != "predict":

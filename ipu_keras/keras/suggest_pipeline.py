@@ -1,4 +1,4 @@
-"""Which layers of a Keras model should be in which stage of a pipeline."""
+"""Suggests which layers of a Keras model should be in which stage of a pipeline."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,31 +36,32 @@ def suggest_pipeline(
 ) -> list[Any]:
     """Balances the stages of a pipeline by modelled cycles and memory.
 
-    Layers stay in their order. Of all ways to cut them, it finds the one whose slowest
-    stage takes the fewest cycles, among those in which each stage fits into an IPU; if none
-    does, among all. A table with an even number of layers in each stage beside that is printed.
-    Nothing is executed.
+    Layers stay in their order. Of all ways to cut them, it finds the one whose slowest stage
+    takes the fewest cycles, among those in which each stage fits into an IPU; if none does,
+    among all. It prints a table that compares the result with an even number of layers in each
+    stage. Nothing is executed.
 
     Args:
         model: A Sequential model, or one that has `get_pipeline_stage_assignment`.
-        num_ipus: Stages, each on an IPU of its own.
-        *specs: As for `profile`.
-        mode: As for `profile`.
-        target: Name of the hardware, or a `Target`; defaults to `"gc200"`. Of a model that was
+        num_ipus: Number of stages, each on an IPU of its own.
+        *specs: A `tf.TensorSpec` for each input and label, as for `profile`.
+        mode: `"train"`, `"test"` or `"predict"`, as for `profile`.
+        target: Name of the hardware, or a `Target`; defaults to `"gc200"`. For a model that was
             made in an `IPUStrategy`'s scope, this and `options` default to what the active
             `IPUConfig` says.
-        schedule: Of the pipeline: it says how many activations wait.
-        **options: Of `ModelOptions`: `available_memory_proportion`, `dtype`,
+        schedule: Schedule of the pipeline, which says how many activations wait.
+        **options: Fields of `ModelOptions`: `available_memory_proportion`, `dtype`,
             `gradient_accumulation_count` (2 if a model is trained), `num_replicas`.
 
     Returns:
-        What `set_pipeline_stage_assignment` takes: of a Sequential model the stage of each
-        layer; of others its assignments, with their `pipeline_stage` set.
+        A list as `set_pipeline_stage_assignment` takes it: for a Sequential model the stage of
+            each layer; for others their assignments, with `pipeline_stage` set.
 
     Raises:
-        ValueError: There are fewer layers than stages, a model whose stages cannot be assigned,
-            or an option that cannot be.
-        TypeError: `model` is no Keras model, `schedule` no schedule, or there is no such option.
+        ValueError: There are fewer layers than stages, the stages of the model cannot be
+            assigned, or an option is not valid.
+        TypeError: `model` is not a Keras model, `schedule` not a schedule, or there is no such
+            option.
 
     Example:
 
@@ -90,14 +91,14 @@ def suggest_pipeline(
     configured = configured_options() if isinstance(model, ModelExtension) else {}
     configured_target = configured.pop("target", None)
     hardware = target_of(configured_target if target is None else target)
-    # Before the trace, which takes the longest.
+    # Checked before the trace, which takes the longest.
     model_options({**configured, **options})
     with showing("suggest pipeline"):
         name, graph = traced_step(model, specs, mode, _step_by_layer)
         training = name.endswith(".train")
         count = 2 if training else 1
         chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
-        warn_of_idle(options, stacklevel=4)  # one call deeper, as no garbage is collected meanwhile
+        warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
         with phase("balance stages"):
             found = balanced_pipeline(
                 graph,
@@ -116,7 +117,7 @@ def suggest_pipeline(
 
 
 def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]:
-    """The assignments of a model, `None` if it is Sequential, and the layer of each."""
+    """Returns the assignments of a model, None if it is Sequential, and the layer of each."""
     if isinstance(model, keras.Sequential):
         return None, list(model.layers)
     if not isinstance(model, ModelExtension):
@@ -139,7 +140,7 @@ def _assigned(assignments: list[Any] | None, stages: Sequence[int]) -> list[Any]
 
 
 def _together(layers: Sequence[keras.Layer]) -> list[tuple[int, int]]:
-    """Runs between calls of one layer with weights: those calls have to be on one IPU."""
+    """Returns the runs of positions that share a layer's weights, and so must share an IPU."""
     calls: dict[int, list[int]] = {}
     for position, layer in enumerate(layers):
         if layer.weights:
@@ -148,7 +149,7 @@ def _together(layers: Sequence[keras.Layer]) -> list[tuple[int, int]]:
 
 
 def _state_share(model: keras.Model) -> float:
-    """Bytes of the optimizer's state for each byte of what it trains."""
+    """Returns the bytes of the optimizer's state for each byte of what it trains."""
     states = sum(_num_bytes(variable) for variable in model.optimizer.variables)
     weights = sum(_num_bytes(variable) for variable in model.trainable_variables)
     return states / max(weights, 1)
@@ -159,10 +160,10 @@ def _num_bytes(variable: Any) -> int:
 
 
 def _step_by_layer(model: keras.Model, mode: str) -> Callable[[Any], Any]:
-    """The step with call k of a layer traced in the scope of stage k.
+    """Returns the step with the k-th call of a layer traced in the scope of stage k.
 
-    Weights are updated by gradient descent: what the optimizer does is of no stage, and tracing
-    it takes as long as the rest.
+    Weights are updated by gradient descent: the optimizer's work belongs to no stage, and
+    tracing it takes as long as the rest.
     """
     extended = isinstance(model, ModelExtension)
     calls = model._ipu.stages.calls() if extended else sequential_calls(model)

@@ -1,4 +1,4 @@
-"""Operations that TensorFlow lacks, or has only as many small ones."""
+"""Operations that TensorFlow lacks, or can only compute as several small ones."""
 
 from ipu_keras.ops import all_to_all_op as all_to_all_op
 from ipu_keras.ops import cross_replica_ops as cross_replica_ops

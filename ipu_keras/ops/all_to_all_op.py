@@ -18,7 +18,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> tf.T
         x: The tensor of this replica, of float16, float32, int32, uint32, bool, int8 or uint8.
         replication_factor: How many neighbouring replicas gather each other's data. It must
             divide the number of replicas.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A tensor of the shape `(replication_factor, *x.shape)`, equal in all replicas of a group.
@@ -57,7 +57,7 @@ def all_to_all(
         concat_dimension: The axis along which the blocks that a replica gets are put
             together, in the order of the replicas.
         replication_factor: The number of replicas.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A tensor with as many elements as `x`.

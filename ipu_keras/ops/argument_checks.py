@@ -1,6 +1,9 @@
-"""Checks of arguments that operations and layers have in common.
+"""Checks of arguments that operations and layers share.
 
-Each names the argument, and shows what was given for it.
+`argument` is always the name by which users pass a value, and `value` what they passed; errors
+show both: a TypeError for the wrong kind of value, a ValueError for one out of range. A tensor
+counts as its static value wherever a number or a choice is expected, since a program is traced
+once and cannot depend on values that come later.
 """
 
 import math
@@ -16,12 +19,12 @@ from ipu_keras.settings.argument_errors import converted as converted
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.argument_errors import received as received
 
-# In which programs compute.
+# Programs compute in float32 at most.
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 def static(value: Any) -> Any:
-    """The value of a tensor that is known while a program is traced; all else as it is."""
+    """Returns the value of a tensor that is known while a program is traced; all else as it is."""
     if not tf.is_tensor(value):
         return value
     known = tf.get_static_value(value)
@@ -29,42 +32,20 @@ def static(value: Any) -> Any:
 
 
 def integer_in(value: Any) -> int | None:
-    """The integer that a value is; `None` if it is none, as truth values are none here.
-
-    Args:
-        value: Anything; of tensors those with a static value.
-    """
+    """Returns the integer that a value is, or None. Booleans are not integers here."""
     return counts.integer_in(static(value))
 
 
 def positive_integer(argument: str, value: Any) -> int:
-    """A count: a positive integer of Python or NumPy, or a tensor with such a static value.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        ValueError: It is no positive integer.
-    """
+    """Returns a count, which is a positive integer."""
     return counts.positive_integer(argument, static(value))
 
 
 def check_integer(
     argument: str, value: Any, least: int | None = None, most: int = 2**63 - 1
 ) -> int:
-    """An integer, such as the number of an axis.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-        least: The least that it may be; `None` for the opposite of `most`.
-        most: The most that it may be.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is another one than those.
-    """
+    """Returns an integer, such as the number of an axis, from `least` (None: `-most`) to
+    `most`."""
     integer = integer_in(value)
     if integer is None:
         raise TypeError(f"`{argument}` must be an integer. Received: {received(argument, value)}")
@@ -78,16 +59,7 @@ def check_integer(
 
 
 def check_flag(argument: str, value: Any) -> bool:
-    """A choice that is made while a program is traced.
-
-    Args:
-        argument: What users call it.
-        value: What was given: a boolean of Python or NumPy, 0 or 1, or a tensor with such a
-            static value.
-
-    Raises:
-        TypeError: It is none of these.
-    """
+    """Returns a choice that is made while a program is traced: a boolean, 0 or 1."""
     known = value if isinstance(value, bool) else static(value)
     if isinstance(known, bool | np.bool_):
         return bool(known)
@@ -102,16 +74,7 @@ def check_flag(argument: str, value: Any) -> bool:
 
 
 def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:
-    """One of some names.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-        choices: What may be given.
-
-    Raises:
-        ValueError: It is none of them.
-    """
+    """Returns one of the names in `choices`."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
             f"`{argument}` must be one of {', '.join(choices)}. "
@@ -121,11 +84,8 @@ def check_choice(argument: str, value: Any, choices: Collection[str]) -> str:
 
 
 def real_in(value: Any) -> float | None:
-    """The finite number that a value is; `None` if it is none, as truth values are none here.
-
-    Args:
-        value: Anything. A tensor of a graph that has no value yet is none either.
-    """
+    """Returns the finite number of float32 that a value is, or None. Booleans are not numbers
+    here."""
     number = _number_in(value)
     return number if number is not None and abs(number) <= _LARGEST else None
 
@@ -143,14 +103,7 @@ def _number_in(value: Any) -> float | None:
 
 
 def check_rate(value: Any) -> float:
-    """The probability of an element to be dropped.
-
-    Args:
-        value: What was given for `rate`.
-
-    Raises:
-        ValueError: It is no number from 0 up to but not including 1.
-    """
+    """Returns a probability to drop an element, from 0 up to but not including 1."""
     rate = real_in(value)
     if rate is None or not 0 <= rate < 1:
         raise noted(
@@ -162,15 +115,7 @@ def check_rate(value: Any) -> float:
 
 
 def check_share(argument: str, value: Any) -> float:
-    """A part of a whole that is not all of it.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        ValueError: It is no number from 0 up to but not including 1.
-    """
+    """Returns a part of a whole, from 0 up to but not including 1."""
     share = real_in(value)
     if share is None or not 0 <= share < 1:
         raise ValueError(
@@ -180,15 +125,7 @@ def check_share(argument: str, value: Any) -> float:
 
 
 def check_not_negative(argument: str, value: Any) -> float:
-    """A number such as what is added to a variance.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        ValueError: It is no number, or a negative one.
-    """
+    """Returns a number that is not negative, such as what is added to a variance."""
     number = real_in(value)
     if number is None or number < 0:
         raise ValueError(
@@ -199,16 +136,7 @@ def check_not_negative(argument: str, value: Any) -> float:
 
 
 def check_number(argument: str, value: Any) -> float:
-    """A finite number.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        TypeError: It is no number.
-        ValueError: It is NaN, or beyond the numbers of float32, in which programs compute.
-    """
+    """Returns a finite number of float32, in which programs compute: neither NaN nor infinite."""
     number = _number_in(value)
     if number is None:
         raise TypeError(f"`{argument}` must be a number. Received: {received(argument, value)}")
@@ -223,17 +151,7 @@ def check_number(argument: str, value: Any) -> float:
 def check_tensor(
     argument: str, value: Any, dtypes: Collection[tf.DType] | None = None
 ) -> tf.Tensor:
-    """A tensor.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-        dtypes: The types that it may have; `None` for all.
-
-    Raises:
-        TypeError: No tensor can be made of it, or it has another type.
-        ValueError: No tensor can be made of it.
-    """
+    """Returns a tensor, of one of the types in `dtypes` if they are given."""
     tensor = converted(argument, tf.convert_to_tensor, value)
     if dtypes is not None and tensor.dtype not in dtypes:
         *first, last = (dtype.name for dtype in dtypes)
@@ -245,16 +163,7 @@ def check_tensor(
 
 
 def check_floating(argument: str, value: Any) -> tf.Tensor:
-    """A tensor of floating point numbers.
-
-    Args:
-        argument: What users call it.
-        value: What was given.
-
-    Raises:
-        TypeError: It is of another type.
-        ValueError: No tensor can be made of it.
-    """
+    """Returns a tensor of floating point numbers."""
     tensor = check_tensor(argument, value)
     if not tensor.dtype.is_floating:
         raise TypeError(
@@ -265,17 +174,9 @@ def check_floating(argument: str, value: Any) -> tf.Tensor:
 
 
 def check_integers(argument: str, value: Any) -> tf.Tensor:
-    """A tensor of integers.
-
-    Args:
-        argument: What users call it.
-        value: What was given. An empty list is one of int32.
-
-    Raises:
-        TypeError: It is of another type.
-        ValueError: No tensor can be made of it.
-    """
+    """Returns a tensor of integers."""
     tensor = check_tensor(argument, value)
+    # TensorFlow makes float32 of an empty list.
     if not tf.is_tensor(value) and tensor.shape.num_elements() == 0:
         return tf.cast(tensor, tf.int32)
     if not tensor.dtype.is_integer:

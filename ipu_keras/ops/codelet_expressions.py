@@ -1,4 +1,4 @@
-"""Which Python functions are expressions of one elementwise vertex."""
+"""The check that a Python function is an expression which one elementwise vertex can compute."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from ipu_keras.ops.user_operations import holds_numbers
 
-# TensorFlow's operations that give an element of the result for one of each operand, and
-# have an equivalent in the vertices that Poplar generates.
+# TensorFlow's operations that compute each element of the result from one of each operand, and
+# that the vertices which Poplar generates from expressions have, too.
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor "
     "Identity Inv Invert IsFinite IsInf IsNan LeakyRelu Log Log1p LogicalNot Neg Reciprocal "
@@ -27,17 +27,9 @@ _ELEMENTWISE = frozenset(f"{_UNARY} {_BINARY} {_OTHER}".split())
 
 
 def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> None:
-    """Traces a function, and raises if it is no elementwise expression of its arguments.
+    """Traces a function, and refuses it unless it is an elementwise expression of these tensors.
 
-    Args:
-        expression: The function.
-        tensors: Its arguments.
-
-    Raises:
-        TypeError: It is no function of so many arguments, or they are not numbers.
-        ValueError: The arguments do not broadcast; or it does not return one tensor of the shape
-            that they have then, computes something that is not elementwise, or reads other
-            tensors.
+    It may read nothing else, and returns one tensor of the shape to which they broadcast.
     """
     if not callable(expression):
         raise TypeError(
@@ -46,6 +38,9 @@ def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor
         )
     shape = _common_shape(tensors)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    # The lambda hides the signature, so that a wrong number of arguments raises when it is
+    # called, as it would for users. AutoGraph would turn branches into operations that are not
+    # elementwise.
     traced = tf.function(lambda *args: expression(*args), autograph=False)
     try:
         concrete = traced.get_concrete_function(*specs)
@@ -64,7 +59,6 @@ def check_expression(expression: Callable[..., Any], tensors: Sequence[tf.Tensor
 
 
 def _common_shape(tensors: Sequence[tf.Tensor]) -> tf.TensorShape:
-    """The shape that the arguments have together."""
     if not tensors:
         raise ValueError(
             "`codelet_expression_op` needs at least one tensor after `vertex_expression`. "

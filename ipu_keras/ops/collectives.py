@@ -1,7 +1,8 @@
 """Collectives of replicas with their gradients, behind the documented operations.
 
-Without replicas there is nothing to exchange: then each of them is what it is for a group
-of one, and leaves no trace.
+Without replicas there is nothing to exchange: then each collective returns what it would for a
+group of one, and leaves no trace. `groups` says which replicas work together; all shapes are
+those of one replica.
 """
 
 from collections.abc import Collection
@@ -21,19 +22,16 @@ from ipu_keras.tracing.replication import (
     replica_index,
 )
 
+# Types that a collective can add, and those that it can move.
 _NUMBERS = ("float16", "float32", "int32", "uint32")
 _MOVED = (*_NUMBERS, "bool", "int8", "uint8")
 
 
 def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
-    """The groups of the program that is being traced.
+    """Returns the groups of the program that is being traced.
 
-    Args:
-        size: Replicas in a group; `None` for all of them.
-        argument: What users call it.
-
-    Raises:
-        ValueError: The size does not divide the replicas.
+    `size` is the number of replicas in a group, a divisor of all, or None for all of them;
+    `argument` is its name in the error.
     """
     num_replicas = current_replicas()
     if size is None:
@@ -48,16 +46,7 @@ def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
 
 
 def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
-    """Adds the tensors of all replicas of a group.
-
-    Args:
-        x: A tensor of float16, float32, int32 or uint32.
-        groups: Who adds with whom.
-        name: Of the operation.
-
-    Returns:
-        A tensor of the same shape, equal in all replicas of a group.
-    """
+    """Adds the tensors of all replicas of a group; the result is equal in all of them."""
     x = _tensor(x, _NUMBERS, name or "all_reduce")
 
     def run(x):
@@ -70,16 +59,7 @@ def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf
 
 
 def all_gather(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
-    """Stacks the tensors of all replicas of a group along a new first axis.
-
-    Args:
-        x: A tensor of a type that feeds carry.
-        groups: Who gathers from whom.
-        name: Of the operation.
-
-    Returns:
-        A tensor of the shape `(group, *x.shape)`, equal in all replicas of a group.
-    """
+    """Stacks the tensors of all replicas of a group, to `(group, *x.shape)` in each of them."""
     x = _tensor(x, _MOVED, name or "all_gather")
 
     def run(x):
@@ -98,15 +78,8 @@ def all_to_all(
 ) -> tf.Tensor:
     """Gives each replica of a group its block of each one's tensor.
 
-    Args:
-        x: A tensor of a type that feeds carry.
-        split: The axis along which it is split, in as many blocks as there are replicas.
-        concat: The axis along which blocks are put together, in the order of the replicas.
-        groups: Who exchanges with whom.
-        name: Of the operation.
-
-    Returns:
-        A tensor with as many elements.
+    `split` is the axis along which the tensor is cut into as many blocks as there are replicas,
+    and `concat` the one along which blocks are put together, in the order of the replicas.
     """
     x = _tensor(x, _MOVED, name or "all_to_all")
     split = _axis("split_dimension", split, x.shape)
@@ -138,11 +111,9 @@ def reduce_scatter(
     Args:
         x: A vector of float16, float32, int32 or uint32; of bool for the logical operations.
         operation: `"add"`, `"multiply"`, `"minimum"`, `"maximum"`, `"and"` or `"or"`.
-        groups: Each of them reduces on its own.
-        name: Of the operation.
 
     Returns:
-        A vector of the size `ceil(x.shape[0] / group)`. Zeros fill the last ones.
+        A vector of the size `ceil(x.shape[0] / group)`. Zeros fill up the last part.
     """
     is_logical = operation in ("and", "or")
     x = _tensor(x, ("bool",) if is_logical else _NUMBERS, name or "reduce_scatter")
@@ -159,6 +130,8 @@ def reduce_scatter(
                 return share
             if operation == "multiply":
                 return share * _product_of_others(x, index, groups)
+            # Replicas that tie for the minimum or maximum share its gradient, as in
+            # `tf.reduce_max`.
             chosen = tf.cast(tf.equal(x, _whole(result, static_sizes(x)[0], groups)), x.dtype)
             return share * chosen / all_reduce_sum(chosen, groups)
 
@@ -168,13 +141,7 @@ def reduce_scatter(
 
 
 def own_part(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
-    """What `reduce_scatter` would leave a replica with if there were nothing to add.
-
-    Args:
-        x: A vector of a type that feeds carry.
-        groups: Who has which part.
-        name: Of the operation.
-    """
+    """Returns the part that `reduce_scatter` would leave this replica with if it added nothing."""
     x = _tensor(x, _MOVED, name or "reduce_scatter")
     if groups.size == 1:
         return _alone(x)
@@ -192,19 +159,19 @@ def _axis(argument: str, value: Any, shape: tf.TensorShape) -> int:
 
 
 def _whole(part: tf.Tensor, size: int, groups: ReplicaGroups) -> tf.Tensor:
-    """The vector of which each replica of a group has a part."""
+    """Returns the vector of which each replica of a group has a part."""
     return tf.reshape(all_gather(part, groups), [-1])[:size]
 
 
 def _product_of_others(x: tf.Tensor, index: tf.Tensor, groups: ReplicaGroups) -> tf.Tensor:
-    """What a replica's tensor is multiplied with; dividing the product would fail for zeros."""
+    """Returns the product of the other replicas' vectors; a quotient would fail for zeros."""
     is_own = tf.equal(tf.range(groups.size), index)
     factors = tf.where(is_own[:, tf.newaxis], tf.ones_like(x), all_gather(x, groups))
     return tf.reduce_prod(factors, axis=0)
 
 
 def _padded_parts(x: tf.Tensor, groups: ReplicaGroups) -> tf.Tensor:
-    """A vector as `(group, part)`, with zeros at its end."""
+    """Returns a vector as `(group, part)`, with zeros at its end."""
     padding = -static_sizes(x)[0] % groups.size
     padded = tf.pad(x, [[0, padding]]) if padding else x
     return tf.reshape(padded, [groups.size, -1])
@@ -227,7 +194,7 @@ def _tensor(x: Any, dtypes: Collection[str], name: str) -> tf.Tensor:
             f"`{name}` takes tensors of {', '.join(dtypes)}; cast it first. "
             f"Received: `x`, a tensor of {x.dtype.name}"
         )
-    # Keras calls layers with an open batch size while a model is made, for no replicas yet.
+    # While a model is made, Keras calls layers with an open batch size; there are no replicas yet.
     if current_replicas() > 1 and not x.shape.is_fully_defined():
         raise ValueError(
             f"`{name}` takes tensors whose shape is fully defined, as IPU programs are static. "

@@ -20,7 +20,7 @@ def cross_replica_sum(
         x: The tensor of this replica, of float16, float32, int32 or uint32.
         replica_group_size: How many neighbouring replicas add up their tensors; `None` for
             all of them. It must divide their number.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A tensor of the same shape, equal in all replicas of a group.
@@ -47,15 +47,16 @@ def cross_replica_mean(
     Args:
         x: The tensor of this replica, of float16 or float32. It is divided before it is
             added to the others, which could exceed the range of float16.
-        replica_group_size: As for `cross_replica_sum`.
-        name: Of the operation.
+        replica_group_size: Size of a group, as for `cross_replica_sum`.
+        name: Name of the operation.
 
     Returns:
         A tensor of the same shape, equal in all replicas of a group.
 
     Raises:
         TypeError: `x` has another type.
-        ValueError: As for `cross_replica_sum`.
+        ValueError: The group does not divide the replicas, or the shape of `x` is not
+            fully defined.
 
     Example:
 
@@ -83,7 +84,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
         The tensors to use instead, in the same structure.
 
     Raises:
-        TypeError: `tensors` has what is no tensor, or `inplace` is no boolean.
+        TypeError: `tensors` contains something else, or `inplace` is not a boolean.
 
     Example:
 

@@ -29,7 +29,7 @@ from ipu_keras.ops.ctc_inputs import (
 )
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
-# Neither a class nor a label: of the empty prefix, and of what follows the last label.
+# A label that no class has: the last label of the empty prefix, and what follows a last label.
 _NONE = -1
 
 
@@ -41,18 +41,18 @@ def ctc_beam_search_decoder(
     blank_index: int = -1,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The most likely labels that a beam search finds, given logits for each step.
+    """Returns the most likely labels that a beam search finds, given logits for each step.
 
-    It has no gradient.
+    The search has no gradient.
 
     Args:
         logits: `(max_time, batch, num_classes)` of float16 or float32.
         logits_lengths: Integers of the shape `(batch,)`. What follows after as many steps
             is ignored.
-        beam_width: Sequences of labels that are kept at each step.
-        top_paths: How many of them are returned; at most `beam_width`.
+        beam_width: Number of sequences of labels that are kept at each step.
+        top_paths: Number of sequences that are returned, at most `beam_width`.
         blank_index: The class that means "no label"; negative to count from the last.
-        name: Of the operations. Defaults to `"ctc_beam_search"`.
+        name: Name of the operations. Defaults to `"ctc_beam_search"`.
 
     Returns:
         Three tensors, each from the most to the least likely:
@@ -62,7 +62,7 @@ def ctc_beam_search_decoder(
           document of the interface calls them negative log probabilities.
         - The numbers of labels, int32 of the shape `(batch, top_paths)`.
         - The labels, int32 of the shape `(batch, top_paths, max_time)`. What follows after
-          the last one is unspecified on an IPU; here it is -1, which is no class.
+          the last one is unspecified on an IPU; here it is -1, which no class has.
 
         If there are fewer sequences of labels than paths, the others have no labels and a
         log probability of `-inf`.
@@ -99,23 +99,24 @@ def ctc_beam_search_decoder_with_log_probs(
     blank_index: int = -1,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """As `ctc_beam_search_decoder`, given log probabilities for each step.
+    """Does what `ctc_beam_search_decoder` does, given log probabilities for each step.
 
     Args:
-        log_probs: Log probabilities, `(max_time, batch, num_classes)` of float16 or
-            float32, such as `tf.nn.log_softmax` returns. They are not normalized.
-        input_lengths: Integers of the shape `(batch,)`.
-        beam_width: As for `ctc_beam_search_decoder`.
-        top_paths: As for `ctc_beam_search_decoder`.
-        blank_index: As for `ctc_beam_search_decoder`.
-        name: As for `ctc_beam_search_decoder`.
+        log_probs: Log probabilities, `(max_time, batch, num_classes)` of float16 or float32,
+            such as `tf.nn.log_softmax` returns. They are not normalized.
+        input_lengths: Numbers of steps, integers of the shape `(batch,)`.
+        beam_width: Number of sequences of labels that are kept at each step.
+        top_paths: Number of sequences that are returned, at most `beam_width`.
+        blank_index: The class that means "no label"; negative to count from the last.
+        name: Name of the operations. Defaults to `"ctc_beam_search"`.
 
     Returns:
-        As `ctc_beam_search_decoder`.
+        Log probabilities, numbers of labels, and labels, as `ctc_beam_search_decoder`.
 
     Raises:
-        TypeError: As for `ctc_beam_search_decoder`.
-        ValueError: As for `ctc_beam_search_decoder`.
+        TypeError: Log probabilities or lengths have another type.
+        ValueError: Shapes do not fit, there is no class `blank_index`, or more paths are wanted
+            than the beam has.
 
     Example:
 
@@ -140,17 +141,16 @@ def ctc_beam_search_decoder_with_log_probs(
 class _Beams(NamedTuple):
     """Sequences of labels, and the log probabilities of all paths that have them so far.
 
-    Those with a probability of zero are no beams, whatever their labels.
+    A beam with a probability of zero only fills up the tensors, whatever its labels are.
 
     Args:
         score: float32 of the shape `(batch, beam)`, from the most to the least likely.
-        after_blank: Of the paths that end with a blank.
-        after_label: Of the paths that end with the last label.
-        last: The last label, int32; `_NONE` if there is none.
-        length: How many labels there are, int32.
+        after_blank: Part of the score from paths that end with a blank; `after_label` has the
+            rest.
+        last: The last label, int32 of the shape `(batch, beam)`; `_NONE` if there is none.
         labels: int32 of the shape `(batch, beam, max_time)`.
-        is_prefix: Whether the first is a prefix of the second beam, or the same, as bool
-            of the shape `(batch, beam, beam)`.
+        is_prefix: Whether the first beam is a prefix of the second, or equal to it, as bool of
+            the shape `(batch, beam, beam)`.
     """
 
     score: tf.Tensor
@@ -169,9 +169,10 @@ def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, nam
     blank = blank_class(blank_index, num_classes)
     beam_width, top_paths = checked_widths(beam_width, top_paths)
     with poplar_operation("CTCBeamSearchDecoder"):
-        # Not every operation here has a gradient: the search as a whole has none.
+        # Some operations below have a gradient and some do not; the search as a whole has none.
         log_probs = log_probabilities(tf.stop_gradient(tensor), from_logits=from_logits)
-        # After the end, all there is to do is to stay.
+        # After the end of a sequence every step is a certain blank, which leaves beams as they
+        # are.
         staying = tf.where(tf.equal(tf.range(num_classes), blank), 0.0, LOG_ZERO)
         active = is_before_end(num_steps, max_time)[..., tf.newaxis]
         log_probs = tf.where(active, log_probs, staying)
@@ -181,15 +182,8 @@ def _decode(data: Given, lengths: Given, beam_width, top_paths, blank_index, nam
 
 
 def checked_widths(beam_width: Any, top_paths: Any) -> tuple[int, int]:
-    """Both as integers.
-
-    Args:
-        beam_width: As for `ctc_beam_search_decoder`.
-        top_paths: As for `ctc_beam_search_decoder`.
-
-    Raises:
-        ValueError: A beam is empty, or has not as many paths as are wanted.
-    """
+    """Returns both as integers, or raises a `ValueError` if the beam has fewer than
+    `top_paths`."""
     beam_width = positive_integer("beam_width", beam_width)
     top_paths = positive_integer("top_paths", top_paths)
     if top_paths > beam_width:
@@ -201,7 +195,6 @@ def checked_widths(beam_width: Any, top_paths: Any) -> tuple[int, int]:
 
 
 def _searched(log_probs: tf.Tensor, beam_width: int, blank: int) -> _Beams:
-    """The beams after all steps."""
     max_time = static_sizes(log_probs)[0]
 
     def step(time, beams):
@@ -218,7 +211,7 @@ def _searched(log_probs: tf.Tensor, beam_width: int, blank: int) -> _Beams:
 
 
 def _first_beams(batch: Any, beam_width: int, max_time: int) -> _Beams:
-    """The sequence without labels, and no others."""
+    """Returns the empty sequence as the only beam that counts."""
     is_empty = tf.broadcast_to(tf.equal(tf.range(beam_width), 0), [batch, beam_width])
     certain = tf.where(is_empty, 0.0, LOG_ZERO)
     return _Beams(
@@ -233,12 +226,9 @@ def _first_beams(batch: Any, beam_width: int, max_time: int) -> _Beams:
 
 
 def _step(beams: _Beams, log_probs: tf.Tensor, blank: int) -> _Beams:
-    """The most likely of all sequences that the beams become by one more step.
+    """Returns the most likely of all sequences that the beams become by one more step.
 
-    Args:
-        beams: Those before the step.
-        log_probs: What the step emits, `(batch, classes)`.
-        blank: Its class.
+    `log_probs` are what the step emits, `(batch, classes)`.
     """
     batch, num_classes = tf.shape(log_probs)[0], static_sizes(log_probs)[1]
     beam_width = static_sizes(beams.score)[1]
@@ -253,6 +243,7 @@ def _step(beams: _Beams, log_probs: tf.Tensor, blank: int) -> _Beams:
     scores = tf.where(is_beam, LOG_ZERO, extended)
     # No sequence is extended by a blank: its place is that of the sequence as it is.
     is_blank = tf.equal(tf.range(num_classes), blank)
+    # A blank makes no new sequence, so its column has the sequence as it stays.
     scores = tf.where(is_blank, log_add(*stayed)[..., tf.newaxis], scores)
 
     scores = tf.reshape(scores, [batch, beam_width * num_classes])
@@ -263,15 +254,15 @@ def _step(beams: _Beams, log_probs: tf.Tensor, blank: int) -> _Beams:
 
 
 def _extended(beams: _Beams, is_last: tf.Tensor) -> tf.Tensor:
-    """Of the paths that another class makes longer: after itself, a label needs a blank."""
+    """Returns the scores of paths that get another class; the same label again needs a blank."""
     after_blank, score = beams.after_blank[..., tf.newaxis], beams.score[..., tf.newaxis]
     return tf.where(is_last, after_blank, score)
 
 
 def _stayed(beams: _Beams, is_parent: tf.Tensor, log_probs: tf.Tensor, blank: int):
-    """The scores, after a blank and after a label, of each sequence after one more step.
+    """Returns the scores, after a blank and after a label, of each sequence after one more step.
 
-    To its own paths come those of the sequence without its last label, if it is a beam.
+    If the sequence without its last label is a beam too, the paths that add the label join.
     """
     emitted = tf.gather(log_probs, tf.maximum(beams.last, 0), batch_dims=1)
     repeats = tf.equal(beams.last[..., tf.newaxis], beams.last[:, tf.newaxis])
@@ -282,14 +273,13 @@ def _stayed(beams: _Beams, is_parent: tf.Tensor, log_probs: tf.Tensor, blank: in
 
 
 def _chosen(beams: _Beams, stayed, score, source, label) -> _Beams:
-    """The beams that come of others, as they are or with one more label.
+    """Returns the beams that come of others, as they are or with one more label.
 
     Args:
-        beams: Those before the step.
-        stayed: Scores of those that stay as they are.
-        score: Of the new ones.
-        source: Of which beam each comes, int32 of the shape `(batch, beam)`.
-        label: By which it is longer; `_NONE` if it stays as it is.
+        stayed: Scores of the beams before that stay as they are, after a blank and after a
+            label.
+        source: The beam that each new one comes from, int32 of the shape `(batch, beam)`.
+        label: The label that is added; `_NONE` if the beam stays as it is.
     """
 
     def of_source(tensor):
@@ -299,8 +289,8 @@ def _chosen(beams: _Beams, stayed, score, source, label) -> _Beams:
     position = of_source(beams.length)
     is_end = tf.equal(position[..., tf.newaxis], tf.range(static_sizes(beams.labels)[2]))
     labels = tf.where(is_end, label[..., tf.newaxis], of_source(beams.labels))
-    # A prefix of a beam's source is one of the beam. With one more label, it still is if the
-    # beam has the same there.
+    # A prefix of a beam's source is one of the beam, too. Where the prefix itself got a label
+    # more, the beam must have the same label at that position.
     sources = tf.gather(of_source(beams.is_prefix), source, axis=2, batch_dims=1)
     there = tf.gather(labels, position, axis=2, batch_dims=1)
     same = tf.equal(tf.transpose(there, [0, 2, 1]), label[..., tf.newaxis])
@@ -313,13 +303,12 @@ def _chosen(beams: _Beams, stayed, score, source, label) -> _Beams:
         last=tf.where(stays, of_source(beams.last), label),
         length=tf.where(stays, position, position + 1),
         labels=labels,
-        # What fills a beam of few sequences may have the labels of one that counts.
+        # What only fills up the beam may have the labels of a beam that counts.
         is_prefix=is_prefix & _pairs(_is_alive(score)),
     )
 
 
 def _results(beams: _Beams, top_paths: int, dtype: tf.DType) -> tuple:
-    """What users get of the first beams."""
     score, length = beams.score[:, :top_paths], beams.length[:, :top_paths]
     is_alive = _is_alive(score)
     return (
@@ -330,6 +319,7 @@ def _results(beams: _Beams, top_paths: int, dtype: tf.DType) -> tuple:
 
 
 def _is_alive(score: tf.Tensor) -> tf.Tensor:
+    # Log probabilities are added to `LOG_ZERO`, which never brings it up to half.
     return score > LOG_ZERO / 2
 
 

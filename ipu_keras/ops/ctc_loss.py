@@ -38,25 +38,25 @@ def ctc_loss_v2(
     out_dtype: Any = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """How unlikely labels are of which only the order is known, given logits for each step.
+    """Returns how unlikely labels in a known order are, given logits for each step.
 
-    It is differentiable once, with respect to the logits.
+    The loss is differentiable once, with respect to the logits.
 
     Args:
         labels: Integers of the shape `(batch, max_label_length)`. What follows after
             `label_length` labels is ignored.
         logits: `(max_time, batch, num_classes)` of float16 or float32. What follows after
             `logit_length` steps is ignored.
-        label_length: Integers of the shape `(batch,)`.
-        logit_length: Integers of the shape `(batch,)`.
+        label_length: Numbers of labels, integers of the shape `(batch,)`.
+        logit_length: Numbers of steps, integers of the shape `(batch,)`.
         blank_index: The class that means "no label"; negative to count from the last.
-        out_dtype: Of the loss; `None` for that of the logits.
-        name: Of the operation. Defaults to `"ctc_loss"`.
+        out_dtype: Type of the loss; `None` for that of the logits.
+        name: Name of the operation. Defaults to `"ctc_loss"`.
 
     Returns:
         The losses of the shape `(batch,)`. A loss is `inf`, and its gradient zero, if no
         path has the labels: they need a step each, and one more between two equal ones.
-        So it is for labels that are no class.
+        So it is for a label that is not a class.
 
     Raises:
         TypeError: Logits or integers have another type.
@@ -93,24 +93,26 @@ def ctc_loss_with_log_probs(
     out_dtype: Any = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """As `ctc_loss_v2`, given log probabilities for each step.
+    """Does what `ctc_loss_v2` does, given log probabilities for each step.
 
     Args:
-        labels: As for `ctc_loss_v2`.
-        data: Log probabilities, `(max_time, batch, num_classes)` of float16 or float32,
-            such as `tf.nn.log_softmax` returns. They are not normalized.
-        label_length: As for `ctc_loss_v2`.
-        data_length: Integers of the shape `(batch,)`.
-        blank_index: As for `ctc_loss_v2`.
-        out_dtype: As for `ctc_loss_v2`.
-        name: As for `ctc_loss_v2`.
+        labels: Integers of the shape `(batch, max_label_length)`. What follows after
+            `label_length` labels is ignored.
+        data: Log probabilities, `(max_time, batch, num_classes)` of float16 or float32, such as
+            `tf.nn.log_softmax` returns. They are not normalized.
+        label_length: Numbers of labels, integers of the shape `(batch,)`.
+        data_length: Numbers of steps, integers of the shape `(batch,)`.
+        blank_index: The class that means "no label"; negative to count from the last.
+        out_dtype: Type of the loss; `None` for that of the data.
+        name: Name of the operation. Defaults to `"ctc_loss"`.
 
     Returns:
         The losses of the shape `(batch,)`.
 
     Raises:
-        TypeError: As for `ctc_loss_v2`.
-        ValueError: As for `ctc_loss_v2`.
+        TypeError: Log probabilities or integers have another type.
+        ValueError: Shapes do not fit; there is no class `blank_index`; or `out_dtype` has less
+            precision than the data.
 
     Example:
 
@@ -166,9 +168,8 @@ class _States(NamedTuple):
 
     Args:
         classes: int32 of the shape `(batch, states)`.
-        can_skip: Whether the state may follow that before the blank before it.
-        is_first: Where paths begin, with a virtual step before the first.
-        is_last: Where they may end.
+        can_skip: Whether a path may come from two states before, over the blank between them.
+        is_first: Where paths stand in a virtual step before the first.
     """
 
     classes: tf.Tensor
@@ -215,12 +216,15 @@ def _loss(
             after = _backward(emissions, states, active)
             paths = before + emissions + after - log_likelihood[:, tf.newaxis]
             counts = active & ~is_impossible
+            # The gradient of each emission is the share of all paths that pass through the
+            # state.
             posterior = tf.where(counts[..., tf.newaxis], tf.exp(paths), 0.0)
             slope = -_by_class(posterior, states.classes, num_classes)
             if from_logits:
                 slope += tf.where(counts[..., tf.newaxis], tf.exp(log_probs), 0.0)
             slope = tf.cast(slope * tf.cast(upstream, tf.float32)[:, tf.newaxis], tensor.dtype)
-            # What the loops kept for it is constant for TensorFlow.
+            # To TensorFlow, what the loops kept is constant: a second derivative would be wrong
+            # without an error.
             return tf.raw_ops.PreventGradient(
                 input=slope, message="The gradient of the CTC loss is not differentiable."
             )
@@ -266,21 +270,22 @@ def _states(labels: tf.Tensor, label_length: tf.Tensor, blank: int) -> _States:
 
 
 def _emissions(log_probs: tf.Tensor, classes: tf.Tensor, active: tf.Tensor) -> tf.Tensor:
-    """The log probability of each state's class at each step, `(max_time, batch, states)`."""
+    """Returns the log probability of each state's class, `(max_time, batch, states)`."""
     num_classes = static_sizes(log_probs)[2]
     known = (classes >= 0) & (classes < num_classes)
     emissions = tf.gather(
         tf.transpose(log_probs, [1, 2, 0]), tf.where(known, classes, 0), batch_dims=1
     )
     emissions = tf.where(known[..., tf.newaxis], emissions, LOG_ZERO)
-    # Whatever there is after the end, the recursions must stay finite.
+    # The recursions must stay finite whatever the data has after the end, even NaN.
     return tf.where(active[..., tf.newaxis], tf.transpose(emissions, [2, 0, 1]), 0.0)
 
 
 def _forward(emissions, states: _States, active):
-    """Log probabilities of all paths into each state, after the last step and before each.
+    """Returns log probabilities of all paths into each state, after the last step and before
+    each.
 
-    Those before a step include the move, but not what the step emits.
+    Those before a step include the move into the state, but not what the step emits.
     """
 
     def step(time, scores, kept):
@@ -293,7 +298,7 @@ def _forward(emissions, states: _States, active):
 
 
 def _backward(emissions, states: _States, active):
-    """Log probabilities of all ways to go on from each state, after each step."""
+    """Returns log probabilities of all ways to go on from each state, after each step."""
     steps = static_sizes(emissions)[0]
 
     def step(count, scores, kept):
@@ -308,7 +313,7 @@ def _backward(emissions, states: _States, active):
 
 
 def _loop(step, emissions, scores):
-    """The scores after all steps, and what was kept of each."""
+    """Returns the scores after all steps, and what was kept of each."""
     steps = static_sizes(emissions)[0]
     kept = tf.TensorArray(tf.float32, steps, element_shape=static_sizes(emissions)[1:])
     _, scores, kept = tf.while_loop(
@@ -321,17 +326,17 @@ def _loop(step, emissions, scores):
 
 
 def _moved(scores: tf.Tensor, skipping: tf.Tensor, by: int) -> tf.Tensor:
-    """Scores after a move: to stay, to the next state, or over a blank."""
+    """Returns scores after a move: to stay, to go to the next state, or to skip a blank."""
     return log_add(log_add(scores, _shifted(scores, by)), skipping)
 
 
 def _shifted(scores: tf.Tensor, by: int) -> tf.Tensor:
-    """Scores of the states before each, or after it if `by` is negative."""
+    """Returns scores of the state `by` before each, or after it if `by` is negative."""
     if by > 0:
         return tf.pad(scores, [[0, 0], [by, 0]], constant_values=LOG_ZERO)[:, :-by]
     return tf.pad(scores, [[0, 0], [0, -by]], constant_values=LOG_ZERO)[:, -by:]
 
 
 def _by_class(posterior: tf.Tensor, classes: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """The sum over the states of each class, `(max_time, batch, num_classes)`."""
+    """Returns the sum over the states of each class, `(max_time, batch, num_classes)`."""
     return tf.einsum("tbs,bsc->tbc", posterior, tf.one_hot(classes, num_classes))

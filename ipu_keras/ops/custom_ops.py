@@ -18,7 +18,7 @@ from ipu_keras.ops.user_operations import (
 )
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
-# After the `op_name` of an operation for IPUs: its function for the host.
+# Suffix by which a library exports the version for the host of an operation for IPUs.
 _HOST = "_host"
 
 _OUTS = ("output_types", "output_shapes")
@@ -27,20 +27,19 @@ _OUTS = ("output_types", "output_shapes")
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> tf.Tensor:
     """Computes an elementwise expression as one fused operation.
 
-    It cannot be used for training: it has no gradient.
+    The operation has no gradient, so it cannot be used for training.
 
     Args:
         vertex_expression: A Python function of as many tensors as there are `args`. It is
             traced, may use TensorFlow's elementwise operations and scalar constants, and
             returns one tensor.
-        *args: The tensors that it is given, of shapes that broadcast to one.
+        *args: The tensors that the function is given, of shapes that broadcast to one.
 
     Returns:
-        The tensor that it returns.
+        The tensor that the function returns.
 
     Raises:
-        TypeError: `vertex_expression` is no function of so many arguments, or they are not
-            numbers.
+        TypeError: `vertex_expression` does not take as many arguments, or they are not numbers.
         ValueError: The arguments do not broadcast; or `vertex_expression` does not return one
             tensor of the shape that they have then, computes something that is not elementwise,
             or reads other tensors.
@@ -101,11 +100,11 @@ def cpu_user_operation(
     lives in this process, and is not saved with a model.
 
     Args:
-        inputs: The tensors that it is given, of numbers.
-        library_path: Of the compiled library.
-        outs: What it writes: a dictionary with `"output_types"`, a list of types, and
+        inputs: Tensors of numbers that the function is given.
+        library_path: Path of the compiled library.
+        outs: What the function writes: a dictionary with `"output_types"`, a list of types, and
             `"output_shapes"`, a list of shapes that are fully defined. Defaults to no outputs.
-        name: Of the operation; the function is told.
+        name: Name of the operation, which the function is told.
         op_name: Name of the function, and the start of those of its gradients.
         separate_gradients: Whether the gradient of each input is an operation of its own.
         inputs_with_gradients: Indices of the inputs that gradients are computed of; others have
@@ -118,10 +117,10 @@ def cpu_user_operation(
         A list of tensors. Without outputs: an empty one, or in a graph, the operation.
 
     Raises:
-        TypeError: `attributes` or a name is no string, or an input or an output is none of
+        TypeError: `attributes` or a name is not a string, or an input or an output is not of
             numbers.
         ValueError: The library or its function does not exist, or has another API level; or
-            `outs` or `inputs_with_gradients` are malformed. Of the function of the gradient,
+            `outs` or `inputs_with_gradients` are malformed. For the function of the gradient,
             when that is asked for.
 
     Example:
@@ -167,25 +166,28 @@ def precompiled_user_op(
     those of `cpu_user_operation` are. `Build` itself is not needed.
 
     Args:
-        inputs: As for `cpu_user_operation`.
-        library_path: As for `cpu_user_operation`.
+        inputs: Tensors of numbers that the function is given.
+        library_path: Path of the compiled library.
         gp_path: Path of compiled codelets for IPUs, which must exist. Has no effect: the host
             computes.
-        outs: As for `cpu_user_operation`.
-        name: As for `cpu_user_operation`.
-        op_name: The start of the names of its functions.
-        separate_gradients: As for `cpu_user_operation`.
-        inputs_with_gradients: As for `cpu_user_operation`.
-        attributes: As for `cpu_user_operation`.
-        gradient_attributes: As for `cpu_user_operation`.
+        outs: What the function writes, as for `cpu_user_operation`.
+        name: Name of the operation, which the function is told.
+        op_name: The start of the names of the functions.
+        separate_gradients: Whether the gradient of each input is an operation of its own.
+        inputs_with_gradients: Indices of the inputs that gradients are computed of; `None` for
+            all.
+        attributes: A string that the function is given. Defaults to an empty one.
+        gradient_attributes: A string that the functions of gradients are given. Defaults to an
+            empty one.
 
     Returns:
-        As `cpu_user_operation`.
+        A list of tensors. Without outputs: an empty one, or in a graph, the operation.
 
     Raises:
         NotImplementedError: The library has no function for the host.
-        TypeError: As for `cpu_user_operation`.
-        ValueError: As for `cpu_user_operation`, or there is no file at `gp_path`.
+        TypeError: `cpu_user_operation` would refuse the type of an argument.
+        ValueError: `cpu_user_operation` would refuse an argument, or there is no file at
+            `gp_path`.
     """
     library = UserLibrary(library_path)
     codelets = file_path("gp_path", gp_path)
@@ -230,7 +232,6 @@ def _host_operation(
     attributes: str | bytes | None,
     gradient_attributes: str | bytes | None,
 ) -> Any:
-    """Checks and completes what users give."""
     tensors = _tensors(inputs)
     specs = _output_specs(outs)
     indices = _indices(inputs_with_gradients, len(tensors))
@@ -294,7 +295,7 @@ def _output_type(given: Any) -> tf.DType:
         dtype = tf.as_dtype(given)
     except TypeError:
         dtype = None
-    # The function writes plain memory: what it would put there for others are no objects.
+    # The function writes plain memory, and elements such as strings are objects.
     if dtype is None or not holds_numbers(dtype):
         raise TypeError(
             'The "output_types" in `outs` must be types of numbers, such as tf.float32; write '

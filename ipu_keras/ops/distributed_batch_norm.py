@@ -18,15 +18,12 @@ _group_size: ContextVar[int] = ContextVar("distributed_batch_norm_group_size", d
 
 @contextlib.contextmanager
 def distributed_batch_norm(group_size: int) -> Iterator[None]:
-    """While a replicated program is traced, combines batch statistics over groups of replicas.
+    """Combines batch statistics over groups of replicas, while a replicated program is traced.
 
-    Holds for Keras's `BatchNormalization` and for `tf.compat.v1.nn.fused_batch_norm`, both in
-    training. Outputs, moving averages and gradients are those of one batch of all that the
-    replicas of a group have.
-
-    Args:
-        group_size: How many neighbouring replicas combine theirs. It must divide the number of
-            replicas, which is found out when there is something to normalize.
+    This holds for Keras's `BatchNormalization` and for `tf.compat.v1.nn.fused_batch_norm`, both
+    in training. Outputs, moving averages and gradients are those of one batch of all that the
+    replicas of a group have. Whether the group size divides the number of replicas is checked
+    only when there is something to normalize.
 
     Example:
 
@@ -34,7 +31,7 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
     ...     tf.compat.v1.nn.fused_batch_norm(tf.ones((1, 1, 1, 1)), [1.0], [0.0])[1].numpy()
     array([1.], dtype=float32)
     """
-    # From the first use on.
+    # The hook goes in with the first use, not with the import: many programs never need it.
     replace_training_batch_norm(_combines, _fused_batch_norm)
     token = _group_size.set(group_size)
     try:
@@ -44,28 +41,18 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
 
 
 def batch_norm_groups() -> ReplicaGroups:
-    """The replicas that combine their batch statistics, in the program that is being traced.
-
-    Raises:
-        ValueError: The number of replicas is no multiple of that of a group.
-    """
+    """Returns the groups of replicas that combine their statistics in the program being traced."""
     return replica_groups(_group_size.get(), _OPTION)
 
 
 def moments_of_group(
     mean: tf.Tensor, variance: tf.Tensor, groups: ReplicaGroups, weight: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The mean and variance of the batches of all replicas of a group, as one batch.
+    """Returns the mean and variance of the batches of all replicas of a group, as of one batch.
 
-    One exchange moves both, and nothing is lost if the mean is large: that of all squares
-    is never taken.
-
-    Args:
-        mean: Of this replica's batch, of any shape.
-        variance: Of this replica's batch, of the same shape.
-        groups: Who combines with whom.
-        weight: How many elements of this replica's batch count, a scalar; `None` if that is
-            the same for all.
+    One exchange moves both. Nothing is lost if the mean is large, since no mean of squares is
+    taken: float32 would cancel in its difference to the square of the mean. `weight` is the
+    number of elements of this replica's batch, a scalar; None if it is the same for all.
     """
     weight = tf.ones((), mean.dtype) if weight is None else weight
     parts = [mean, variance, tf.broadcast_to(weight, mean.shape)]
@@ -93,7 +80,7 @@ def _fused_batch_norm(
     data_format="NHWC",
     name=None,
 ):
-    """As TensorFlow's operation: the output, two running averages, and what its gradient keeps."""
+    """Returns what TensorFlow's operation does: output, two running averages, and what is kept."""
     groups = batch_norm_groups()
     x = tf.convert_to_tensor(x)
     channels = data_format.index("C")
@@ -109,6 +96,8 @@ def _fused_batch_norm(
             epsilon,
         )
         count = tf.cast(tf.size(x) // static_sizes(x)[channels] * groups.size, tf.float32)
+        # As in TensorFlow's operation, the batch is normalized with the biased variance, but the
+        # running average takes the unbiased one.
         unbiased = batch_variance * count / tf.maximum(count - 1.0, 1.0)
         averages = [batch_mean, unbiased]
         if exponential_avg_factor != 1.0:

@@ -1,4 +1,4 @@
-"""Lookup in tables that are in the memory of the IPU."""
+"""Lookup of rows in tables that are in the memory of the IPU."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _KIND = "EmbeddingLookup"
 def embedding_lookup(
     params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1
 ) -> tf.Tensor:
-    """Looks rows of a table up.
+    """Looks up rows of a table.
 
     The row of an id that is not in the table is zeros, and nothing is added to the table's
     gradient for it, with and without serialization and however the program is run. The gradient
@@ -25,17 +25,17 @@ def embedding_lookup(
     Args:
         params: The table, a tensor of the shape `(rows, ...)`.
         ids: A tensor of integers, of any shape.
-        name: Of the operation.
-        serialization_factor: Into how many lookups, in as many parts of the table, this one is
-            broken up. That takes less memory at a time and more computation, and makes sense
-            for tables that another operation uses too, such as a matrix multiplication. It
+        name: Name of the operation.
+        serialization_factor: Number of lookups, in as many parts of the table, into which this
+            one is broken up. That takes less memory at a time and more computation, and makes
+            sense for tables that another operation uses too, such as a matrix multiplication. It
             must divide the number of rows.
 
     Returns:
         A tensor of the table's type, of the shape `(*ids.shape, *params.shape[1:])`.
 
     Raises:
-        TypeError: `ids` is no tensor of integers.
+        TypeError: `ids` is not a tensor of integers.
         ValueError: The factor is less than 1, or does not divide the number of rows; or the
             table has no rows.
 
@@ -64,17 +64,8 @@ def embedding_lookup(
 
 
 def checked_serialization_factor(value: Any, num_rows: int | None, table: str = "params") -> int:
-    """A factor that parts a table.
-
-    Args:
-        value: Into how many parts.
-        num_rows: Of the table.
-        table: What users gave the table, or its rows, as.
-
-    Raises:
-        TypeError: The factor is no integer.
-        ValueError: It is less than 1, or does not divide the rows.
-    """
+    """Returns a factor that divides a table's rows; `table` is the users' name of table or
+    size."""
     factor = check_integer("serialization_factor", value)
     if factor < 1:
         raise noted(
@@ -95,15 +86,7 @@ def checked_serialization_factor(value: Any, num_rows: int | None, table: str = 
 
 
 def integers(values: Any, argument: str) -> tf.Tensor:
-    """A tensor of int32, or of int64 if it has numbers that int32 lacks.
-
-    Args:
-        values: Integers.
-        argument: What users call them.
-
-    Raises:
-        TypeError: They are no integers.
-    """
+    """Returns a tensor of int32, or of int64 if its type has numbers that int32 lacks."""
     tensor = check_integers(argument, values)
     if tensor.dtype in (tf.uint32, tf.uint64):
         return tf.cast(tensor, tf.int64)
@@ -111,7 +94,7 @@ def integers(values: Any, argument: str) -> tf.Tensor:
 
 
 def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
-    """The lookup as one in each part of the table; each part has some of the ids."""
+    """Returns the lookup as one in each part of the table, each of which has some of the ids."""
     size = static_sizes(params)[0] // factor
     starts = range(0, static_sizes(params)[0], size)
 
@@ -121,7 +104,8 @@ def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
             with poplar_operation(_KIND):
                 part, own = params[start : start + size], ids - start
                 rows = rows_or_zeros(part, own, _in_table(own, part))
-                # What is no id of a part has zeros from it.
+                # An id is in exactly one part, and has zeros from all others, so that the sum is
+                # its row.
                 found = rows if found is None else found + rows
 
         def gradient(upstream):
@@ -139,6 +123,6 @@ def _serialized(params: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
 
 
 def _in_table(ids: tf.Tensor, params: tf.Tensor) -> tf.Tensor:
-    """Which ids are of rows that there are."""
+    """Whether each id is that of a row that exists."""
     size = static_sizes(params)[0]
     return (ids >= 0) & (ids < (tf.shape(params, ids.dtype)[0] if size is None else size))

@@ -1,4 +1,4 @@
-"""Tables of embeddings: in the memory of the IPU, and on the host."""
+"""The documented names of tables of embeddings, in the memory of the IPU and on the host."""
 
 from ipu_keras.ops.embedding_lookup import embedding_lookup as embedding_lookup
 from ipu_keras.ops.host_embedding import HostEmbedding as HostEmbedding

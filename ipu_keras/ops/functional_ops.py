@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.program import OUTLINED_SCOPE
 
-# What TensorFlow refuses in names of scopes, such as the brackets of "<lambda>".
+# Characters that TensorFlow refuses in names of scopes, such as the brackets of "<lambda>".
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -23,7 +23,7 @@ def outlined_function(
 ) -> Callable[..., Any]:
     """Makes all calls of a function share their code on an IPU.
 
-    It computes what the function does. In a report, calls with tensors of the same shapes have
+    Values are those of the function. In a report, calls with tensors of the same shapes have
     their code and vertices in memory once; that an IPU copies the arguments to where the code
     expects them is not counted. A function that draws random numbers, writes variables or runs
     on the host is inlined: it shares nothing. It can be used as a decorator, with arguments or
@@ -33,19 +33,19 @@ def outlined_function(
         func: A Python function of tensors, without keyword arguments, that returns at least
             one. Other values go in through a closure or `functools.partial`.
         unique_sharding: Whether all arguments are first copied to one IPU. `True` has no effect:
-            sharded programs have no such choice here, of which it warns.
+            sharded programs have no such choice here, which gives a warning.
         keep_input_layouts: Whether arguments keep their layout on the tiles, or get the one
             that the function would choose; `None` leaves it to the compiler. `True` and `False`
-            have no effect: there is one layout for all tensors here, of which they warn.
-        name: What reports call it. Defaults to the function's name.
+            have no effect: there is one layout for all tensors here, which gives a warning.
+        name: Name in reports. Defaults to the function's name.
 
     Returns:
         A function that converts its arguments to tensors and computes the same.
 
     Raises:
-        TypeError: `func` is no function, or a choice no boolean; of the call, it got keyword
-            arguments.
-        ValueError: Of the call: `func` returns no tensor.
+        TypeError: `func` is not a function, or a choice not a boolean; or the function that is
+            returned gets keyword arguments.
+        ValueError: The function that is returned is called, and `func` returns no tensor.
 
     Example:
 

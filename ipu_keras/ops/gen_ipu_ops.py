@@ -1,4 +1,4 @@
-"""What scripts take of the operations of IPU software's plugin for TensorFlow.
+"""Operations of IPU software's plugin for TensorFlow, as far as scripts use them.
 
 They are in `tensorflow.compiler.plugin.poplar.ops.gen_ipu_ops`.
 """
@@ -9,17 +9,18 @@ from ipu_keras.ops.summary_ops import reports_of_programs
 
 
 def ipu_event_trace(name: str | None = None) -> tf.Tensor:
-    """The events of the IPU devices, when it is run: the reports of the programs that ran last.
+    """Gives the events of the IPU devices, when it is run: reports of the programs that ran
+    last.
 
     `ipu.utils` has functions that extract what scripts want of them, such as
     `extract_all_strings_from_event_trace`.
 
     Args:
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
-        A vector of strings: of each configured device that has run a program its report as JSON,
-        as `ipu_keras.last_report(device).to_json()` gives it.
+        A vector of strings: for each configured device that has run a program the program's
+            report as JSON, as `ipu_keras.last_report(device).to_json()` gives it.
 
     Example:
 

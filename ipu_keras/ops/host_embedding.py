@@ -1,4 +1,4 @@
-"""Tables that stay on the host, of which programs look rows up."""
+"""Tables that stay on the host, in which programs look up rows."""
 
 import contextlib
 import warnings
@@ -27,7 +27,7 @@ _STRATEGIES = ("TOKEN", "ENCODING")
 
 
 class HostEmbedding:
-    """A table on the host of which programs look rows up, for tables too large for an IPU.
+    """A table on the host in which programs look up rows, for tables too large for an IPU.
 
     Only the rows that are looked up, and their gradients, go to the device and back: the memory
     and the time of a step do not depend on the size of the table. It is trained where a gradient
@@ -88,12 +88,12 @@ class HostEmbedding:
         self._embedding_tensor = embedding_tensor
         self._partition_strategy = partition_strategy
         self._optimizer_spec = optimizer_spec
-        # What the optimizer has for each lookup of a program, by which one it is, how many ids
-        # it has, and for how many replicas it is.
+        # The optimizer's variables for each lookup of a program, by the number of the lookup, of
+        # its ids, and of replicas.
         self._slots: dict[tuple[int, int | None, int], list] = {}
 
     def __call__(self, *args, **kwargs):
-        """Refused: how releases before those with `register` opened the connection."""
+        """Refuses the call by which releases before `register` opened the connection."""
         raise noted(
             NotImplementedError(
                 "HostEmbedding.__call__ is not supported. Please use the context manager "
@@ -104,7 +104,7 @@ class HostEmbedding:
         )
 
     def get_embedding_tensor(self) -> Any:
-        """The table: what was given for it, or the variable that was made."""
+        """Returns the table that was given, or the variable that was made."""
         return self._embedding_tensor
 
     @contextlib.contextmanager
@@ -130,7 +130,7 @@ class HostEmbedding:
                 _run(self._create_instruction("deregister"), session)
 
     def lookup(self, indices: Any, clip_indices: bool = True) -> tf.Tensor:
-        """Looks rows up, from within a program.
+        """Looks up rows, from within a program.
 
         Args:
             indices: A tensor of integers, of any shape.
@@ -142,7 +142,7 @@ class HostEmbedding:
             A tensor of the table's type, of the shape `(*indices.shape, encoding)`.
 
         Raises:
-            TypeError: `indices` is no tensor of integers.
+            TypeError: `indices` is not a tensor of integers.
             tf.errors.FailedPreconditionError: When the program runs and the table is not
                 registered.
         """
@@ -152,6 +152,7 @@ class HostEmbedding:
         )
         num_rows, encoding = static_sizes(self._embedding_tensor)
         flat = tf.reshape(indices, [-1])
+        # Indices are always clipped, as the host gathers rows that have to exist.
         rows = self._rows(tf.clip_by_value(flat, 0, num_rows - 1))
         if not clip_indices:
             exist = (flat >= 0) & (flat < num_rows)
@@ -174,7 +175,7 @@ class HostEmbedding:
         )
 
     def _slots_for(self, num_indices: int | None) -> list:
-        """The slot variables of the next lookup of a program; the same if it is traced again."""
+        """Returns the slots of a program's next lookup, the same ones if it is traced again."""
         assert self._optimizer_spec is not None
         key = num_lookups(self._name), num_indices, current_replicas()
         if key not in self._slots:
@@ -185,7 +186,7 @@ class HostEmbedding:
         return self._slots[key]
 
     def _create_instruction(self, kind: str) -> tf.Operation | None:
-        """The operation that registers the table, or takes that back."""
+        """Returns the operation that registers the table, or that takes this back."""
         if self._optimizer_spec is None:
             make = {"register": registration.connect, "deregister": registration.disconnect}
             return make[kind](self._name)
@@ -216,10 +217,10 @@ def create_host_embedding(
 
     Args:
         name: Which table it is, unique in a program; the variable is called so too.
-        shape: Of the table, `(tokens, encoding)`.
-        dtype: Of the table, float16 or float32.
-        partition_strategy: As for `HostEmbedding`. `"ENCODING"` has no effect: the same values
-            are computed, and the cost model does not know of it.
+        shape: Shape of the table, `(tokens, encoding)`.
+        dtype: Type of the table, float16 or float32.
+        partition_strategy: `"TOKEN"` or `"ENCODING"`, as for `HostEmbedding`. `"ENCODING"` has no
+            effect: the same values are computed, and the cost model does not know of it.
         optimizer_spec: How the table is trained; `None` if it is not.
         initializer: What the table holds first: an initializer of TensorFlow or Keras, a function
             of a shape and a dtype, or an array. `None` for Glorot's uniform one.
@@ -240,8 +241,8 @@ def create_host_embedding(
         return converted("initializer", _initial_value, initializer, shape, dtype)
 
     with tf.init_scope(), tf.device(HOST):
-        # Not by a strategy, which has variables on its own device. Variables of graphs have to
-        # be where `tf.compat.v1` looks for them.
+        # Not through a strategy, which would put the variable on its own device. In a graph,
+        # `tf.compat.v1` has to know the variable, to initialise and to save it.
         if tf.executing_eagerly():
             table = plain_variable(value, trainable=False, name=name)
         else:
@@ -260,7 +261,7 @@ def _initial_value(initializer: Any, shape: tf.TensorShape, dtype: tf.DType) -> 
 
 
 def _session(session: Any) -> Any:
-    """The session to register with; `None` if there are none."""
+    """Returns the session to register with; None if there are no sessions."""
     session = session or tf.compat.v1.get_default_session()
     if session is None and not tf.executing_eagerly():
         raise ValueError(

@@ -20,7 +20,7 @@ from ipu_keras.tracing.replication import current_replicas
 
 _KIND = "HostEmbedding"
 
-# Of a graph: which lookups and updates it has, as "table\noperation".
+# Collections of a graph with its lookups and updates, as "table\noperation".
 _LOOKUPS = "ipu_host_embedding_lookups"
 _UPDATES = "ipu_host_embedding_updates"
 
@@ -42,8 +42,8 @@ class HostEmbeddingOptimizerSpec:
         optimizer_name: `"SGD"`, which `None` stands for. There are no others.
 
     Raises:
-        TypeError: The learning rate is no number.
-        ValueError: It is negative or not finite, or there is no such optimizer.
+        TypeError: The learning rate is not a number.
+        ValueError: The learning rate is negative or not finite, or there is no such optimizer.
 
     Example:
 
@@ -67,7 +67,7 @@ class HostEmbeddingOptimizerSpec:
         self._learning_rate = learning_rate
 
     def get_learning_rate(self) -> float:
-        """The SGD learning rate."""
+        """Returns the SGD learning rate."""
         return self._learning_rate
 
     def create_slot_variables(
@@ -77,7 +77,7 @@ class HostEmbeddingOptimizerSpec:
 
         Args:
             embedding_tensor: The table, a variable.
-            name: Of the table.
+            name: Name of the table.
             num_indices: How many ids a lookup has; `None` while this is not known.
 
         Returns:
@@ -93,8 +93,8 @@ class HostEmbeddingOptimizerSpec:
 
         Args:
             embedding_tensor: The table, a variable.
-            slot_vars: From `create_slot_variables`.
-            name: Of the table.
+            slot_vars: Variables that `create_slot_variables` returned.
+            name: Name of the table.
 
         Returns:
             The operation; in eager mode it was run, and there is `None`.
@@ -108,8 +108,8 @@ class HostEmbeddingOptimizerSpec:
 
         Args:
             embedding_tensor: The table, a variable.
-            slot_vars: From `create_slot_variables`.
-            name: Of the table.
+            slot_vars: Variables that `create_slot_variables` returned.
+            name: Name of the table.
 
         Returns:
             The operation; in eager mode it was run, and there is `None`.
@@ -124,15 +124,15 @@ class HostEmbeddingOptimizerSpec:
         partition_strategy: str,
         name: str,
     ) -> tf.Tensor:
-        """Looks rows up; called by `HostEmbedding.lookup`.
+        """Looks up rows; `HostEmbedding.lookup` calls it.
 
         Args:
             embedding_tensor: The table, a variable.
-            indices: `(ids,)`, all of rows that there are.
-            slot_vars: From `create_slot_variables`.
+            indices: Integers `(ids,)`, all of them of rows that exist.
+            slot_vars: Variables that `create_slot_variables` returned.
             partition_strategy: Where remote buffers have which part of the table. It changes
                 nothing that is computed.
-            name: Of the table.
+            name: Name of the table.
 
         Returns:
             The rows, `(ids, ...)`, a tensor on the device.
@@ -143,14 +143,15 @@ class HostEmbeddingOptimizerSpec:
 
         def run(trigger, rows):
             def gradient(upstream):
-                # All replicas have looked the table up, and exchange no more than that: each sends
-                # its own gradient to the host.
+                # The sum of zeros waits until all replicas have looked the table up. It is all
+                # that they exchange: each sends its own gradient to the host.
                 done = all_reduce_sum(zero, replica_groups(None, "replicas"))
                 with tf.control_dependencies([done, *_before_update(name)]):
                     rows_read = indices + tf.cast(done, indices.dtype)
                     update = self._update(embedding_tensor, rows_read, upstream, slot_vars)
                 _note(_UPDATES, name, update)
-                # Sessions run what is fetched, such as the update of this variable.
+                # A session runs only what leads to what is fetched, such as an update of this
+                # variable: so its gradient has to come after the update of the table.
                 with _after(update):
                     return tf.zeros_like(trigger), None
 
@@ -163,7 +164,8 @@ class HostEmbeddingOptimizerSpec:
     def _update(
         self, table: Any, indices: tf.Tensor, gradient: tf.Tensor, slots: Sequence
     ) -> tf.Operation | None:
-        """Changes the table by the gradient of rows of it."""
+        # A sparse update: rows that were looked up several times get the sum, and no others
+        # move.
         return tf.raw_ops.ResourceScatterSub(
             resource=table.handle,
             indices=indices,
@@ -174,9 +176,9 @@ class HostEmbeddingOptimizerSpec:
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     """Trains a `HostEmbedding` with SGD and gradient accumulation.
 
-    The gradients of so many mini-batches are collected; then their sum, times the learning rate,
-    is subtracted from the table. Until then lookups see the table as it was. Of replicas, each
-    has its own mini-batches, and the gradients of all are summed.
+    The gradients of several mini-batches are collected; then their sum, times the learning rate,
+    is subtracted from the table. Until then lookups see the table as it was. Each replica has its
+    own mini-batches, and the gradients of all are summed.
 
     Gradients are collected as they come, with their ids, and not in a second table: that takes as
     much memory as all lookups of these mini-batches, however large the table is. Mini-batches
@@ -187,8 +189,8 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         accumulation_factor: The number of mini-batches, a positive integer.
 
     Raises:
-        TypeError: An argument is no number.
-        ValueError: One is too small.
+        TypeError: An argument is not a number.
+        ValueError: An argument is too small.
 
     Example:
 
@@ -203,7 +205,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         )
 
     def get_accumulation_factor(self) -> int:
-        """How many mini-batches' gradients are summed."""
+        """Returns the number of mini-batches whose gradients are summed."""
         return self._accumulation_factor
 
     def create_slot_variables(
@@ -213,7 +215,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
         Args:
             embedding_tensor: The table, a variable.
-            name: Of the table.
+            name: Name of the table.
             num_indices: How many ids a lookup has; `None` while this is not known.
 
         Returns:
@@ -223,7 +225,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         slots = super().create_slot_variables(embedding_tensor, name)
         if num_indices is None:
             return slots
-        # The mini-batches of all replicas, which come one after the other.
+        # The mini-batches of all replicas are collected, one after the other.
         shape = (self._accumulation_factor * current_replicas(), num_indices)
         gradients = tf.zeros((*shape, *static_sizes(embedding_tensor)[1:]), embedding_tensor.dtype)
         return [
@@ -267,15 +269,11 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
 
 def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Rows of a table on the host, which has to be registered when that runs.
+    """Returns rows of a table on the host, `(ids, ...)`, and a zero that exists once they are
+    read.
 
-    Args:
-        table: A variable, or a tensor.
-        indices: `(ids,)`, all of rows that there are.
-        name: Of the table.
-
-    Returns:
-        The rows, `(ids, ...)`, and a zero that there is when they were read.
+    The table, a variable or a tensor, has to be registered when that runs; `indices` are all of
+    rows that exist.
     """
     connection = registration.connection(name)
     shape = (tf.shape(indices)[0], *static_sizes(table)[1:])
@@ -283,14 +281,15 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
     def read():
         if not hasattr(table, "handle"):
             return tf.gather(table, indices), connection
-        # By the handle: TensorFlow would watch the variable, and replicas share what is on the
-        # host only if nothing else is known of it.
+        # Read by the handle: TensorFlow would watch the variable for a gradient, and replicas
+        # share what is on the host only if nothing else is known of it.
         resource = table.handle
         rows = tf.raw_ops.ResourceGather(resource=resource, indices=indices, dtype=table.dtype)
         return rows, connection
 
-    # XLA would read rows where they are needed, maybe after the update, and copy the whole table
-    # for it. It does not look into a branch, and an update that takes the zero comes after it.
+    # XLA would read rows where they are needed, maybe after the update, and would copy the whole
+    # table for that. It does not look into a branch, and an update that takes the zero has to
+    # come after the branch. The condition always holds, but XLA cannot know.
     rows, zero = tf.cond(
         tf.equal(connection, 0), read, lambda: (tf.zeros(shape, table.dtype), connection + 1)
     )
@@ -301,12 +300,12 @@ def host_rows(table: Any, indices: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.
 
 
 def num_lookups(name: str) -> int:
-    """How many times a table is looked up in the graph that is being made, as far as it is."""
+    """Returns how often the graph looks a table up, as far as it has been made."""
     return 0 if tf.executing_eagerly() else len(_noted(_LOOKUPS, name))
 
 
 def _note(collection: str, name: str, operation: tf.Operation | None) -> None:
-    """Notes in the graph what reads or writes a table; in eager mode nothing waits for it."""
+    """Notes in the graph what reads or writes a table; eager operations run in order anyway."""
     if operation is not None:
         graph = tf.compat.v1.get_default_graph()
         graph.add_to_collection(collection, f"{name}\n{operation.name}")
@@ -319,9 +318,10 @@ def _noted(collection: str, name: str) -> list[str]:
 
 
 def _before_update(name: str) -> list[tf.Operation]:
-    """What an update must wait for, which in a function TensorFlow sees to.
+    """Returns the operations that an update must wait for; functions order them by themselves.
 
-    All lookups, and the updates before it: two that change a row at once lose one of the changes.
+    These are all lookups, and the updates before it: of two that change a row at once, one is
+    lost.
     """
     graph = tf.compat.v1.get_default_graph()
     if tf.executing_eagerly() or graph.building_function:
@@ -331,7 +331,7 @@ def _before_update(name: str) -> list[tf.Operation]:
 
 
 def _after(*operations: tf.Operation | None) -> Any:
-    """Has what follows wait for operations, of which there are none in eager mode."""
+    """Makes what follows wait for operations, which are None in eager mode."""
     return tf.control_dependencies([each for each in operations if each is not None])
 
 

@@ -1,4 +1,4 @@
-"""Normalisation of images, as `ipu.image_ops` and `ipu.ops.image_ops`."""
+"""Normalisation of images, which documents have as `ipu.image_ops` and `ipu.ops.image_ops`."""
 
 from typing import Any
 
@@ -24,17 +24,17 @@ def normalise_image(
     Channel `c` becomes `(image[..., c] * scale - channel_offsets[c]) * channel_scales[c]`.
 
     Args:
-        image: Three channels, innermost: `(x, y, z, 3)`, of uint8, float16 or float32.
-        channel_offsets: Three numbers, in an array or a tensor.
+        image: Tensor with three channels, innermost: `(x, y, z, 3)`, of uint8, float16 or float32.
+        channel_offsets: Three numbers that are subtracted, in an array or a tensor.
         channel_scales: Three numbers, in an array or a tensor.
-        scale: What all channels are multiplied with first, such as `1 / 255`.
-        name: Of the operation.
+        scale: Number that all channels are multiplied with first, such as `1 / 255`.
+        name: Name of the operation.
 
     Returns:
         `(x, y, z, 4)`, of the type of the image; of float16 if that is uint8.
 
     Raises:
-        TypeError: The image is of another type, or offsets, scales or `scale` are no numbers.
+        TypeError: The image is of another type, or offsets, scales or `scale` not numbers.
         ValueError: The image does not have three channels, or there are not three offsets
             and scales.
 
@@ -55,7 +55,7 @@ def normalise_image(
     scale = check_number("scale", scale)
     dtype = tf.float16 if image.dtype == tf.uint8 else image.dtype
     with poplar_operation("NormaliseImage"):
-        # Rounded once, at the end.
+        # Computed in float32, so that results are rounded once, at the end.
         wide = tf.cast(image, tf.float32)
         normalised = tf.cast((wide * scale - offsets) * scales, dtype)
         return tf.pad(normalised, [[0, 0], [0, 0], [0, 0], [0, 1]], name=name)

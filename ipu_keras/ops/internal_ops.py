@@ -14,7 +14,7 @@ def print_tensor(input: Any, name: str = "") -> Any:
     for it. XLA cannot compile it: steps of a model or a strategy that have it run without XLA.
 
     Args:
-        input: The tensor.
+        input: Tensor whose elements are printed.
         name: What is printed before it, and the name of the operation. Defaults to
             `"print_tensor"`.
 

@@ -1,4 +1,4 @@
-"""Matrix products in several parts, as `ipu.math_ops` and `ipu.ops.math_ops`."""
+"""Matrix products in several parts, which documents have as `ipu.math_ops`."""
 
 import functools
 from typing import Any
@@ -41,11 +41,11 @@ def serialized_matmul(
         a: A tensor of float16, float32 or int32, of rank 2 or more.
         b: A tensor of the same type. Its outer dimensions are those of `a`; or there are none,
             and each matrix of `a` is multiplied with it.
-        serialization_factor: How many parts. It divides the dimension.
+        serialization_factor: Number of parts, which divides the dimension.
         serialization_dimension: Which dimension is cut.
         transpose_a: Whether `a` is given as `(..., k, m)`.
         transpose_b: Whether `b` is given as `(..., n, k)`.
-        name: Of the operations.
+        name: Name scope of the operations.
 
     Returns:
         The products, `(..., m, n)`.
@@ -53,7 +53,7 @@ def serialized_matmul(
     Raises:
         TypeError: A tensor is of another type.
         ValueError: There is no such dimension, the factor does not divide it, or a tensor is
-            no matrix, or they cannot be multiplied.
+            not a matrix, or they cannot be multiplied.
 
     Example:
 
@@ -73,7 +73,8 @@ def serialized_matmul(
     _check_fit(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
     axis_m, axis_k_of_a = (-1, -2) if transpose_a else (-2, -1)
     axis_k_of_b, axis_n = (-1, -2) if transpose_b else (-2, -1)
-    # The axes to cut of both, and the axis of the result along which parts are put together.
+    # By dimension: the axes along which `a` and `b` are cut, and the axis of the result along
+    # which parts are put together; `None` for no such axis.
     cuts = {
         "a_columns": (axis_m, None, -2),
         "a_rows_b_columns": (axis_k_of_a, axis_k_of_b, None),
@@ -92,7 +93,8 @@ def serialized_matmul(
             )
         ]
         if joined is None:
-            # One after the other, as an IPU adds each to the sum before it computes the next.
+            # Summed one by one, as an IPU adds each product to the sum before it computes the
+            # next: that is what saves memory.
             return functools.reduce(tf.add, products)
         return tf.concat(products, axis=joined)
 
@@ -123,7 +125,7 @@ def _check_fit(a: tf.Tensor, b: tf.Tensor, *, transpose_a: bool, transpose_b: bo
 
 
 def _parts(argument: str, tensor: tf.Tensor, factor: int, axis: int | None) -> list[tf.Tensor]:
-    """A tensor cut along an axis; as often as it is needed, if it is not cut."""
+    """Returns the parts of a tensor along an axis; without an axis, the whole for each part."""
     if axis is None:
         return [tensor] * factor
     size = static_sizes(tensor)[axis]

@@ -25,10 +25,10 @@ _scope: ContextVar[str] = ContextVar("multi_convolution_scope", default="")
 def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None = None) -> Callable:
     """Runs the convolutions of a function at the same time, as one operation.
 
-    An IPU then divides its tiles among them, which wastes fewer of these if each is small. So
-    do their gradients. All other operations of the function run as they would without it. A
-    convolution that takes a result of another one of the function has to wait for it, and is
-    part of a second such operation.
+    An IPU then divides its tiles among them, which leaves fewer idle if each convolution is
+    small. Their gradients run at the same time, too. All other operations of the function run as
+    they would without it. A convolution that takes a result of another one of the function has
+    to wait for it, and is part of a second such operation.
 
     Values are those of the function. What changes is the program, so it works in a
     `tf.function`, in the `call` of a Keras layer or model, and in a graph. Tensors of a functional
@@ -45,7 +45,7 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
         The function to call instead; without `func`, a decorator.
 
     Raises:
-        TypeError: `func` cannot be called, or `options` is no dictionary.
+        TypeError: `func` cannot be called, or `options` is not a dictionary.
         ValueError: There is no such option, or the type of the plan is unknown; later on, an
             argument cannot be made a tensor, or the function returned none.
 
@@ -85,7 +85,7 @@ def multi_conv(func: Callable | None = None, options: Mapping[str, Any] | None =
 @contextlib.contextmanager
 def _convolutions_together() -> Iterator[None]:
     """Names all convolutions that are traced within as parts of one operation."""
-    # From the first use on.
+    # The hook goes in with the first use, not with the import.
     surround_convolutions(_scope.get, _in_scope)
     with poplar_operation("MultiConv"):
         scope = tf.get_current_name_scope()
@@ -98,16 +98,17 @@ def _convolutions_together() -> Iterator[None]:
 
 def _in_scope(scope: str, convolution: Callable, args: tuple, kwargs: dict) -> Any:
     """Calls a convolution of TensorFlow's as a part of a multi-convolution."""
-    # A name that ends in a slash is that of a scope, and goes before all others.
+    # Only the last part of a name: one that ends in a slash would be absolute, and leave the
+    # scope of the multi-convolution.
     name = (kwargs.get("name") or "").rstrip("/").rpartition("/")[2]
-    # With a slash, this is that very scope, from within any other; the gradient is
-    # named after it too.
+    # A name with a slash enters that very scope, from within any other. TensorFlow names the
+    # gradient of the convolution after it, too.
     with tf.name_scope(f"{scope}/"):
         return convolution(*args, **{**kwargs, "name": name or None})
 
 
 def _check_options(options: Mapping[str, Any] | None) -> bool:
-    """Whether convolutions run at the same time."""
+    """Whether the options let convolutions run at the same time."""
     if options is None:
         return True
     if not isinstance(options, Mapping):

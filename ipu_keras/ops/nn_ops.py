@@ -1,4 +1,4 @@
-"""Operations of neural networks, as `ipu.nn_ops` and `ipu.ops.nn_ops`."""
+"""The documented names of `ipu.nn_ops` and `ipu.ops.nn_ops`."""
 
 from ipu_keras.ops.ctc_decoder import ctc_beam_search_decoder as ctc_beam_search_decoder
 from ipu_keras.ops.ctc_decoder import (

@@ -10,7 +10,7 @@ from ipu_keras.tracing.poplar_operation import poplar_operation
 
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
-# From here on the CDF of the normal distribution is 1 in float64 too.
+# From here on the CDF of the normal distribution is 1, even in float64.
 _FAR = 10.0
 
 
@@ -23,7 +23,7 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor
         x: A tensor of float16 or float32, of any shape.
         approximate: Whether the CDF is approximated as
             `(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2`, or computed with `erf`.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A tensor of the shape and type of `x`.
@@ -40,7 +40,8 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor
     with poplar_operation("Gelu"):
         if not approximate:
             return tf.nn.gelu(x, approximate=False, name=name)
-        # The CDF is 0 or 1 beyond, where powers overflow, and infinity times 0 is no gradient.
+        # Clipped where the CDF is 0 or 1: the cube of a large float16 overflows, and the gradient
+        # would be infinity times 0, NaN.
         near = tf.clip_by_value(x, -_FAR, _FAR)
         angle = _SQRT_2_OVER_PI * (near + 0.044715 * near * near * near)
         return tf.multiply(0.5 * x, 1.0 + tf.tanh(angle), name=name)
@@ -53,7 +54,7 @@ def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
 
     Args:
         x: A tensor of float16 or float32, of any shape.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A tensor of the shape and type of `x`.
@@ -78,7 +79,7 @@ def swish(x: Any, name: str | None = None) -> tf.Tensor:
 
     Args:
         x: A tensor of float16 or float32, of any shape.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A tensor of the shape and type of `x`.

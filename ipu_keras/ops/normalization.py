@@ -1,4 +1,4 @@
-"""Normalisation over groups of channels, or over axes, given the parameters."""
+"""Normalisation over groups of channels, or over axes, with given parameters."""
 
 import math
 from collections.abc import Sequence
@@ -13,26 +13,15 @@ from ipu_keras.tracing.poplar_operation import poplar_operation
 
 
 def operation_of(kind: str, *, training: bool) -> str:
-    """What reports call a normalisation.
+    """Returns the name of a normalisation in reports.
 
-    Args:
-        kind: Of the normalisation.
-        training: Whether an IPU keeps its statistics for the gradient.
+    In training an IPU keeps the statistics for the gradient, which is another operation.
     """
     return kind if training else f"{kind}Inference"
 
 
 def checked_groups(groups: Any, channels: int) -> int:
-    """How many groups the channels are divided into.
-
-    Args:
-        groups: How many, an integer.
-        channels: How many channels.
-
-    Raises:
-        TypeError: `groups` is no integer.
-        ValueError: There are fewer channels, or some would be left over.
-    """
+    """Returns a number of groups that divides the channels."""
     groups = check_integer("groups", groups)
     if not 1 <= groups <= channels:
         raise noted(
@@ -50,16 +39,7 @@ def checked_groups(groups: Any, channels: int) -> int:
 
 
 def checked_channels_axis(channels_axis: Any, shape: Sequence[int | None]) -> int:
-    """The axis along which the channels of inputs are.
-
-    Args:
-        channels_axis: Which one, an integer; negative to count from the last.
-        shape: Of the inputs.
-
-    Raises:
-        TypeError: `channels_axis` is no integer.
-        ValueError: There is no such axis, it is the first one, or its size is not known.
-    """
+    """Returns the axis of the channels, negative if it was given so; its size must be known."""
     axis, rank = check_integer("channels_axis", channels_axis), len(shape)
     received = f"Received: channels_axis={axis} for inputs of shape {tuple(shape)}"
     if not -rank <= axis < rank:
@@ -91,20 +71,12 @@ def normalize_groups(
     """Gives each group of channels of each sample a mean of 0 and a variance of 1.
 
     Statistics, over the group's channels and all other axes but the first, are in float32 or
-    more, as Popnn has them.
-
-    Args:
-        inputs: `(batch, ...)`, with the channels along any axis but the first.
-        gamma: What each channel is multiplied with afterwards, `(channels,)`; `None` for 1.
-        beta: What is added to each channel in the end, `(channels,)`; `None` for 0.
-        groups: How many. They divide the channels.
-        channels_axis: Along which the channels are.
-        epsilon: Is added to the variance.
-        strided: Whether every `groups`-th channel belongs to a group, or neighbours do.
-        kind: What reports call the operation.
+    more, as Popnn has them. `gamma`, the factors, and `beta`, which is added in the end, are
+    `(channels,)`; None stands for 1 and for 0. A group is every `groups`-th channel if they are
+    strided, else neighbours. `kind` names the operation in reports.
 
     Returns:
-        A tensor of the shape and type of `inputs`; and of each group the mean and the variance,
+        A tensor of the shape and type of `inputs`; and for each group the mean and the variance,
         `(batch, groups)`, in the type of statistics.
 
     Example:
@@ -118,6 +90,8 @@ def normalize_groups(
     """
     axis = channels_axis % inputs.shape.rank
     channels = static_sizes(inputs)[axis]
+    # The axis of channels becomes two, in an order that brings channels of a group together
+    # without moving data.
     split = [channels // groups, groups] if strided else [groups, channels // groups]
     sizes = _sizes(inputs)
     group_axis = axis + 1 if strided else axis
@@ -146,17 +120,8 @@ def normalize_axes(
 ) -> tf.Tensor:
     """Gives each slice along some axes a mean of 0 and a variance of 1.
 
-    Args:
-        inputs: A tensor of any shape.
-        gamma: What is multiplied with afterwards; it has the sizes of these axes, in their
-            order in `inputs`. `None` for 1.
-        beta: What is added in the end, of the same shape; `None` for 0.
-        axes: Over which the statistics are taken.
-        epsilon: Is added to the variance.
-        kind: What reports call the operation.
-
-    Returns:
-        A tensor of the shape and type of `inputs`.
+    `gamma`, the factors, and `beta`, which is added in the end, have the sizes of these axes, in
+    their order in `inputs`; None stands for 1 and for 0. `kind` names the operation in reports.
 
     Example:
 
@@ -185,7 +150,7 @@ def _normalized(
     parameters: Sequence[tf.Tensor | None],
     epsilon: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalised over axes of the reshaped tensor, with parameters of that rank; statistics."""
+    """Normalises the reshaped tensor; returns it in its old shape, and the statistics."""
     wide = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
     shaped = wide if shape is None else tf.reshape(wide, shape)
     gamma, beta = (None if each is None else tf.cast(each, wide.dtype) for each in parameters)
@@ -197,7 +162,7 @@ def _normalized(
 
 
 def _sizes(tensor: tf.Tensor) -> list:
-    """Of all axes; tensors where Keras does not know them yet, as it makes a model."""
+    """Returns the sizes of all axes; tensors where Keras does not know them yet."""
     known = tensor.shape.as_list()
     if known.count(None) <= 1 and math.prod(size for size in known if size is not None):
         return [-1 if size is None else size for size in known]

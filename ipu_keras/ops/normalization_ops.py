@@ -1,4 +1,4 @@
-"""Normalisation with parameters of its own, as `ipu.normalization_ops`.
+"""Normalisation that makes its own parameters, as `ipu.normalization_ops`.
 
 The parameters are variables of `tf.compat.v1.get_variable`. The layers of `ipu.keras.layers`
 have variables as Keras knows them.
@@ -46,16 +46,17 @@ def group_norm(
     Y. Wu and K. He, "Group Normalization", 2018, https://arxiv.org/abs/1803.08494.
 
     Args:
-        inputs: `(batch, ...)`, of float16 or float32.
-        groups: How many. They divide the channels.
-        channels_axis: Along which the channels are; not the first one.
+        inputs: Tensor of the shape `(batch, ...)`, of float16 or float32.
+        groups: Number of groups, which divides that of the channels.
+        channels_axis: Axis of the channels, which is not the first one.
         center: Whether to add a variable `beta`.
         scale: Whether to multiply with a variable `gamma`.
-        epsilon: Is added to the variance.
-        param_initializers: Of the variables, by the names `"beta"` and `"gamma"`. Zeros and
-            ones by default.
+        epsilon: Small number that is added to the variance.
+        param_initializers: Initializers by the names `"beta"` and `"gamma"`. Zeros and ones by
+            default.
         reuse: Whether to take the variables that are there already; needs `scope`.
-        variables_collections: In which to put the variables, for both of them or by name.
+        variables_collections: Collections in which to put the variables, for both of them or by
+            name.
         training: Whether the gradient is needed, for which an IPU keeps the statistics; reports
             have another operation if not. Values are the same.
         trainable: Whether to put the variables among those to train.
@@ -67,7 +68,7 @@ def group_norm(
         A tensor of the shape and type of `inputs`.
 
     Raises:
-        TypeError: `inputs` are no floating point numbers, an integer or a choice is none.
+        TypeError: `inputs` are not floating point numbers, or another argument has a wrong type.
         ValueError: The channels, or the rank of the inputs, are not known; the groups do not
             divide the channels; `epsilon` is negative; or `reuse` is set without `scope`.
 
@@ -112,24 +113,27 @@ def instance_norm(
     2016, https://arxiv.org/abs/1607.08022. It is a group normalisation with a channel per group.
 
     Args:
-        inputs: As for `group_norm`.
-        channels_axis: As for `group_norm`.
-        center: As for `group_norm`.
-        scale: As for `group_norm`.
-        epsilon: As for `group_norm`.
-        param_initializers: As for `group_norm`.
-        reuse: As for `group_norm`.
-        variables_collections: As for `group_norm`.
-        training: As for `group_norm`.
-        trainable: As for `group_norm`.
-        scope: As for `group_norm`; `"InstanceNorm"` by default.
+        inputs: Tensor of the shape `(batch, ...)`, of float16 or float32.
+        channels_axis: Axis of the channels, which is not the first one.
+        center: Whether to add a variable `beta`.
+        scale: Whether to multiply with a variable `gamma`.
+        epsilon: Small number that is added to the variance.
+        param_initializers: Initializers by the names `"beta"` and `"gamma"`. Zeros and ones by
+            default.
+        reuse: Whether to take the variables that are there already; needs `scope`.
+        variables_collections: Collections in which to put the variables, for both of them or by
+            name.
+        training: Whether the gradient is needed, as for `group_norm`.
+        trainable: Whether to put the variables among those to train.
+        scope: Name of the variables' scope, or the scope; a new `"InstanceNorm"` by default.
 
     Returns:
         A tensor of the shape and type of `inputs`.
 
     Raises:
-        TypeError: As for `group_norm`.
-        ValueError: As for `group_norm`.
+        TypeError: `inputs` are not floating point numbers, or another argument has a wrong type.
+        ValueError: The channels, or the rank of the inputs, are not known; `epsilon` is
+            negative; or `reuse` is set without `scope`.
 
     Example:
 
@@ -172,24 +176,27 @@ def layer_norm(
     normalisation with all channels in one group; `beta` and `gamma` have an element per channel.
 
     Args:
-        inputs: As for `group_norm`.
-        channels_axis: As for `group_norm`.
-        center: As for `group_norm`.
-        scale: As for `group_norm`.
-        epsilon: As for `group_norm`.
-        param_initializers: As for `group_norm`.
-        reuse: As for `group_norm`.
-        variables_collections: As for `group_norm`.
-        training: As for `group_norm`.
-        trainable: As for `group_norm`.
-        scope: As for `group_norm`; `"LayerNorm"` by default.
+        inputs: Tensor of the shape `(batch, ...)`, of float16 or float32.
+        channels_axis: Axis of the channels, which is not the first one.
+        center: Whether to add a variable `beta`.
+        scale: Whether to multiply with a variable `gamma`.
+        epsilon: Small number that is added to the variance.
+        param_initializers: Initializers by the names `"beta"` and `"gamma"`. Zeros and ones by
+            default.
+        reuse: Whether to take the variables that are there already; needs `scope`.
+        variables_collections: Collections in which to put the variables, for both of them or by
+            name.
+        training: Whether the gradient is needed, as for `group_norm`.
+        trainable: Whether to put the variables among those to train.
+        scope: Name of the variables' scope, or the scope; a new `"LayerNorm"` by default.
 
     Returns:
         A tensor of the shape and type of `inputs`.
 
     Raises:
-        TypeError: As for `group_norm`.
-        ValueError: As for `group_norm`.
+        TypeError: `inputs` are not floating point numbers, or another argument has a wrong type.
+        ValueError: The channels, or the rank of the inputs, are not known; `epsilon` is
+            negative; or `reuse` is set without `scope`.
 
     Example:
 
@@ -214,7 +221,7 @@ def layer_norm(
 
 @dataclass(frozen=True)
 class _Variables:
-    """What users say of the variables; as the arguments of `group_norm`."""
+    """The arguments of `group_norm` that are about its variables."""
 
     scope: Any
     reuse: bool | None
@@ -248,7 +255,7 @@ class _Variables:
             )
 
     def make(self, name: str, channels: int, dtype: tf.DType) -> tf.Tensor | None:
-        """One of the variables in the current scope, if it is asked for."""
+        """Returns one of the variables in the current scope; None if it is not asked for."""
         if not (self.center if name == "beta" else self.scale):
             return None
         collections = self.variables_collections
@@ -260,6 +267,8 @@ class _Variables:
             shape=[channels],
             dtype=dtype,
             initializer=(self.param_initializers or {}).get(name, default),
+            # Collections that are named replace TensorFlow's own, without which it would not
+            # initialise the variable.
             collections=None
             if collections is None
             else [*collections, tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
@@ -297,7 +306,6 @@ def _normalized(
 
 
 def _checked(inputs: Any, channels_axis: Any) -> tuple[tf.Tensor, int]:
-    """Both as a tensor and an axis of it."""
     inputs = check_floating("inputs", inputs)
     rank = inputs.shape.rank
     if rank is None:

@@ -18,16 +18,13 @@ _KIND = "SequenceSlice"
 
 
 def pack(sequences: tf.Tensor, lengths: tf.Tensor, num_tokens: int) -> tf.Tensor:
-    """Puts the tokens of padded sequences one after the other.
+    """Puts the tokens of padded sequences one after the other, as `(num_tokens, ...)`.
 
     Args:
         sequences: `(batch, length, ...)`, each sequence at the start of its row.
-        lengths: `(batch,)`, how many tokens of each row belong to it, of type int32.
+        lengths: `(batch,)`, how many tokens of each row belong to its sequence, of type int32.
         num_tokens: Rows of the result. If there are fewer tokens, zeros follow; if there are
             more, the last ones are left out.
-
-    Returns:
-        A tensor of the shape `(num_tokens, ...)`.
 
     Example:
 
@@ -43,7 +40,8 @@ def pack(sequences: tf.Tensor, lengths: tf.Tensor, num_tokens: int) -> tf.Tensor
         before = tf.cast(tokens[:, tf.newaxis] >= ends, tf.int32)
         row = tf.reduce_sum(before, axis=1)
         exist = tokens < ends[-1]
-        # Where each row starts is how far its tokens move forward.
+        # A token moves forward by the difference between where its row starts with and without
+        # padding.
         starts = ends - lengths
         row = tf.where(exist, row, 0)
         source = row * length + tokens - tf.gather(starts, row)
@@ -55,14 +53,6 @@ def pack(sequences: tf.Tensor, lengths: tf.Tensor, num_tokens: int) -> tf.Tensor
 
 def unpack(tokens: tf.Tensor, lengths: tf.Tensor, sequence_length: int) -> tf.Tensor:
     """Takes back what `pack` did: gives each sequence a row of its own, padded with zeros.
-
-    Args:
-        tokens: `(tokens, ...)`.
-        lengths: `(batch,)`, as given to `pack`.
-        sequence_length: Of a row.
-
-    Returns:
-        A tensor of the shape `(batch, sequence_length, ...)`.
 
     Example:
 
@@ -95,9 +85,10 @@ class Chunk:
 
     Args:
         rows: Tensors whose first axis is the row, those of other chunks among them.
-        lengths: Of the first of `rows`: the tokens of each row; 0 for rows of other chunks.
-        parameters: What all chunks have.
-        first_row: The number of its first row in the batch, a scalar: no other chunk has it.
+        lengths: For the first ones of `rows`, the tokens of each row; 0 for rows of other
+            chunks.
+        parameters: Tensors that all chunks share.
+        first_row: Number of the chunk's first row in the batch, a scalar that is unique to it.
     """
 
     rows: tuple[tf.Tensor, ...]
@@ -108,12 +99,9 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkSizes:
-    """How large a chunk may be.
+    """How large a chunk may be, in rows and in tokens of the first tensors of rows.
 
-    Args:
-        max_rows: Rows that one works on. A batch of more is worked on in groups of so many.
-        max_tokens: Of the first of the tensors of rows: the tokens of a chunk. A row alone never
-            has more.
+    A batch of more rows is worked on in groups of `max_rows`. A row alone never has more tokens.
     """
 
     max_rows: int
@@ -128,24 +116,21 @@ def map_chunks(
     sizes: ChunkSizes,
     result: tf.TensorSpec,
 ) -> tf.Tensor:
-    """Computes the results of the rows of a batch, chunk by chunk.
+    """Computes the results of the rows of a batch, `(batch, *result.shape)`, chunk by chunk.
 
-    A group of rows makes one chunk if all of its tokens fit, and more if not: a loop, as how
-    many is known only when it runs. Its gradient computes each chunk again, so that what it
-    keeps does not depend on their number. A group whose rows always fit has no loop.
+    A group of rows makes one chunk if all of its tokens fit, and more if not. The number is
+    known only when it runs, which takes a loop. The loop's gradient computes each chunk again,
+    so that what it keeps does not depend on their number. A group whose rows always fit has no
+    loop.
 
     Args:
-        function: What is computed of a chunk: for each of its rows the result. It is traced
-            again for the gradient, and must then compute the same.
-        rows: `(batch, ...)` each, of floating point numbers.
-        lengths: Of the first of `rows`, which are sequences: the tokens of each row, `(batch,)`
-            of int32.
-        parameters: What else it depends on and has a gradient, of floating point numbers.
-        sizes: How large a chunk may be.
+        function: Computes the result of each row of a chunk. It is traced again for the
+            gradient, and must then compute the same.
+        rows: Tensors `(batch, ...)` of floating point numbers.
+        lengths: For the first ones of `rows`, which are sequences, the tokens of each row,
+            `(batch,)` of int32.
+        parameters: Other tensors of floating point numbers that get a gradient.
         result: Shape and type of one row's result.
-
-    Returns:
-        The results of all rows, `(batch, *result.shape)`.
     """
     batch = static_sizes(lengths[0])[0]
     size = sizes.max_rows if batch is None else min(batch, sizes.max_rows)
@@ -182,7 +167,7 @@ def map_chunks(
 
 
 def _grouped(tensor: tf.Tensor, groups: int | tf.Tensor, size: int) -> tf.Tensor:
-    """The rows in groups, with rows of zeros after the last."""
+    """Returns the rows in groups, with rows of zeros after the last."""
     missing = groups * size - tf.shape(tensor)[0]
     padded = tf.pad(tensor, [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)])
     return tf.reshape(padded, (groups, size, *static_sizes(tensor)[1:]))
@@ -194,12 +179,13 @@ def _in_turn(
     max_tokens: Sequence[int],
     result: tf.TensorSpec,
 ) -> tf.Tensor:
-    """The results of a group of rows, in as many chunks as their tokens need."""
+    """Returns the results of a group of rows, in as many chunks as their tokens need."""
     size = static_sizes(group.lengths[0])[0]
     num_rows = len(group.rows)
 
     def chunk_from(start, tensors):
-        """The next chunk, which of the rows are its, and where that after it starts."""
+        """Returns the next chunk, a mask of the rows that are its own, and where the chunk after
+        it starts."""
         active = tf.range(size) >= start
         for lengths, most in zip(group.lengths, max_tokens, strict=True):
             active &= tf.cumsum(tf.where(tf.range(size) >= start, lengths, 0)) <= most
@@ -238,6 +224,6 @@ def _in_turn(
 
 
 def _loop(step: Callable, size: int, *carried: tf.Tensor) -> Any:
-    # No bound on the number of chunks: a bound is what the model would count, and data with
-    # little padding would have to be expected.
+    # No `maximum_iterations`: the cost model would count that many chunks, though most data
+    # have enough padding to need one.
     return tf.while_loop(lambda start, *_: start < size, step, (tf.constant(0), *carried))

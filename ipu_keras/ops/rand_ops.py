@@ -1,4 +1,4 @@
-"""Dropout, as `ipu.rand_ops` and `ipu.ops.rand_ops`."""
+"""Dropout, which documents have as `ipu.rand_ops` and `ipu.ops.rand_ops`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from ipu_keras.ops.random_keys import fresh_key
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
-# `tf.random.Algorithm.PHILOX`, which programs compute with XLA too, bit by bit.
+# `tf.random.Algorithm.PHILOX`, whose numbers programs draw with XLA too, bit by bit.
 _PHILOX = 1
 
 
@@ -45,10 +45,10 @@ def dropout(
     Args:
         x: A tensor of float16 or float32.
         rate: The probability of an element to be dropped, from 0 up to but not including 1.
-        noise_shape: Of the mask, which is repeated along the axes where it has size 1. `None`
+        noise_shape: Shape of the mask, which is repeated along the axes where it has size 1. `None`
             for an axis, and `None` or `[]` for the whole, is as `x`.
         seed: Two integers of 32 bits, in a tensor, an array or a sequence.
-        name: Of the operation.
+        name: Name of the operation.
         **kwargs: `ref`, a tensor of the shape of the mask. An IPU draws each number on the tile
             where it is needed, so that masks of one seed are equal only if they are laid out
             as a common reference is. Here they do not depend on a layout, and are equal
@@ -85,7 +85,7 @@ def dropout(
 
 
 def _mask_shape(x: tf.Tensor, noise_shape: Sequence[int | None] | None) -> list[int | None]:
-    """Sizes of the mask, `None` where `x` has one that is not known yet."""
+    """Returns the sizes of the mask, None where `x` has one that is not known yet."""
     sizes = None if noise_shape is None else converted("noise_shape", _sizes, noise_shape)
     if not sizes:
         return x.shape.as_list()
@@ -111,7 +111,7 @@ def _sizes(noise_shape: Any) -> list[int | None]:
 
 
 def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
-    # Only Keras has an open batch size, while it makes a model.
+    # A size is open only while Keras makes a model.
     if None not in shape:
         return shape
     sizes = tf.shape(x)
@@ -119,7 +119,7 @@ def _static_or_dynamic(shape: list[int | None], x: tf.Tensor) -> Any:
 
 
 def _check_reference(shape: list[int | None], ref: Any) -> None:
-    # Upstream's is a switch, which asks for what the mask is laid out as.
+    # Upstream has a switch here, which asks for the layout of the mask as a result.
     if ref is None or isinstance(ref, bool):
         return
     of_reference = check_tensor("ref", ref).shape
@@ -131,7 +131,6 @@ def _check_reference(shape: list[int | None], ref: Any) -> None:
 
 
 def _key(seed: Any) -> tf.Tensor:
-    """Philox's key of a user's seed."""
     if not tf.is_tensor(seed):
         seed = _unsigned(converted("seed", np.asarray, seed))
     if seed.shape != (2,) or seed.dtype not in (tf.int32, tf.uint32):
@@ -139,11 +138,12 @@ def _key(seed: Any) -> tf.Tensor:
             "The seed must be a tensor of two 32-bit integers. "
             f"Received: seed of shape {seed.shape} and type {seed.dtype.name}"
         )
+    # The two integers are the halves of the key.
     return tf.reshape(tf.bitcast(seed, tf.uint64), [1])
 
 
 def _unsigned(seed: np.ndarray) -> np.ndarray:
-    """Python's integers as 32 bits, if they fit."""
+    """Returns Python's integers as 32 bits, if they fit."""
     if seed.dtype.kind not in "iu" or not np.all((seed >= -(2**31)) & (seed < 2**32)):
         raise ValueError(
             f"The seed must be two 32-bit integers. Received: {received('seed', seed.tolist())}"

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 
 def fresh_key() -> tf.Tensor:
-    """A key, a uint64 tensor `(1,)`, that nothing else was drawn from.
+    """Returns a key, a uint64 tensor `(1,)`, that nothing else was drawn from.
 
-    Each time a program comes by, and in each of its replicas, it is another one, as long as
-    these are not told to draw alike. `seed_keys` starts them anew.
+    Each execution of a program draws another one, and so does each of its replicas, unless these
+    were told to draw alike. `seed_keys` starts the keys anew.
 
     Example:
 
@@ -20,8 +20,8 @@ def fresh_key() -> tf.Tensor:
     (False, True)
     """
     if tf.compat.v1.executing_eagerly_outside_functions():
-        # Its state is a variable, of which each replica has its own. TensorFlow's stateful
-        # operations would draw the same numbers in all replicas once they are seeded.
+        # The state of a generator is a variable, of which each replica has its own. TensorFlow's
+        # stateful operations would draw the same numbers in all replicas once they are seeded.
         bits = _generator().make_seeds(1)[:1, 0]
     else:
         # A session cannot reach that variable.
@@ -30,16 +30,12 @@ def fresh_key() -> tf.Tensor:
 
 
 def seed_keys(seed: int) -> None:
-    """Starts the keys anew, also those of programs that are compiled already.
-
-    Args:
-        seed: Of all keys to come.
-    """
+    """Starts the keys anew from a seed, also those of programs that are compiled already."""
     _generator().reset_from_seed(seed)
 
 
 def _generator() -> tf.random.Generator:
-    """TensorFlow's global generator, whose state is on the host.
+    """Returns TensorFlow's global generator, whose state is on the host.
 
     A program on one IPU device can reach the host, but no other IPU device. In the scope of a
     strategy, variables are made on its device; a thread of its own is in no scope.

@@ -8,7 +8,7 @@ from ipu_keras.ops import collectives
 from ipu_keras.ops.argument_checks import check_choice, check_tensor, positive_integer
 from ipu_keras.ops.collectives import replica_groups
 
-# XLA's names of what needs no operation before or after it.
+# XLA's names of the reductions that need no operation before or after the collective.
 _OPERATIONS = {
     "COLLECTIVE_OP_ADD": "add",
     "COLLECTIVE_OP_MUL": "multiply",
@@ -35,7 +35,7 @@ def reduce_scatter(
             `"COLLECTIVE_OP_SQUARE_ADD"` (the sum of squares), `"COLLECTIVE_OP_MEAN"` of
             floating point numbers, or `"COLLECTIVE_OP_LOCAL"`: each replica keeps its part
             of its own vector.
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A vector of the size `ceil(x.shape[0] / replication_factor)`: the first one for the
@@ -43,7 +43,7 @@ def reduce_scatter(
 
     Raises:
         TypeError: `x` has another type.
-        ValueError: `x` is no vector of known size, the group does not divide the replicas,
+        ValueError: `x` is not a vector of known size, the group does not divide the replicas,
             or there is no such operation.
 
     Example:
@@ -75,4 +75,5 @@ def _share(x: tf.Tensor, size: int) -> tf.Tensor:
             "The mean is one of floating point numbers; cast them first. "
             f"Received: `x`, a tensor of {x.dtype.name}"
         )
+    # Divided before the sum, which could exceed the range of float16.
     return x / size

@@ -1,4 +1,4 @@
-"""What a replica knows about itself."""
+"""The operation by which a replica finds out its number."""
 
 import tensorflow as tf
 
@@ -6,10 +6,10 @@ from ipu_keras.tracing.replication import replica_index
 
 
 def replication_index(name: str | None = None) -> tf.Tensor:
-    """Which of the replicas runs the operation.
+    """Tells which of the replicas runs the operation.
 
     Args:
-        name: Of the operation.
+        name: Name of the operation.
 
     Returns:
         A scalar of type int32, from 0 on.

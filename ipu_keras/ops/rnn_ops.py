@@ -1,4 +1,4 @@
-"""Recurrent layers of Popnn that own their variables, and weights of Keras's for them."""
+"""The documented names of Popnn's recurrent layers, and of Keras's weights for them."""
 
 from ipu_keras.ops.rnn.keras_weights import gru_weights_from_keras as gru_weights_from_keras
 from ipu_keras.ops.rnn.keras_weights import gru_weights_to_keras as gru_weights_to_keras

@@ -1,4 +1,4 @@
-"""Rows of a tensor by their numbers, of which some may not exist."""
+"""Rows of a tensor by their numbers, some of which may not exist."""
 
 import tensorflow as tf
 
@@ -7,20 +7,13 @@ from ipu_keras.tracing.poplar_operation import differentiable
 
 
 def rows_or_zeros(params: tf.Tensor, indices: tf.Tensor, exist: tf.Tensor) -> tf.Tensor:
-    """Rows of a tensor, and zeros where there is none.
+    """Returns rows of a tensor, `(*indices.shape, *params.shape[1:])`, and zeros where there is
+    none.
 
-    An index out of range is an error, the last row, or garbage, depending on who runs TensorFlow's
-    own operations; here all get zeros. The gradient is dense, as on an IPU: rows that were taken
-    several times get the sum, so optimizers that square it do so once.
-
-    Args:
-        params: `(rows, ...)`.
-        indices: int32 or int64, of any shape.
-        exist: Which of the indices to use, a tensor of bool of the same shape. The others may
-            have any value.
-
-    Returns:
-        A tensor of the shape `(*indices.shape, *params.shape[1:])`.
+    An index out of range is an error, the last row, or garbage, depending on what runs
+    TensorFlow's own operations; here all get zeros. The gradient is dense, as on an IPU: rows
+    that were taken several times get the sum, so optimizers that square it do so once. `exist`
+    says which of the indices count; the others may have any value.
 
     Example:
 
@@ -31,7 +24,7 @@ def rows_or_zeros(params: tf.Tensor, indices: tf.Tensor, exist: tf.Tensor) -> tf
     """
     row = params.shape[1:]
     if static_sizes(params)[0] == 0:
-        # TensorFlow refuses to gather from nothing, even where nothing is used of it.
+        # TensorFlow refuses to gather from a tensor without rows, even if no row is used.
         return tf.zeros(tf.concat([tf.shape(indices), row], axis=0), params.dtype)
 
     def run(params):
@@ -47,29 +40,20 @@ def rows_or_zeros(params: tf.Tensor, indices: tf.Tensor, exist: tf.Tensor) -> tf
 def sum_of_rows(
     values: tf.Tensor, indices: tf.Tensor, exist: tf.Tensor, size: int | tf.Tensor
 ) -> tf.Tensor:
-    """Adds values to rows of zeros.
-
-    Args:
-        values: `(*indices.shape, ...)`.
-        indices: Where each belongs.
-        exist: Which of them to add.
-        size: How many rows the result has.
-
-    Returns:
-        A tensor of the shape `(size, ...)`.
-    """
+    """Adds values `(*indices.shape, ...)` to `size` rows of zeros, those that `exist` says."""
+    # Negative segments are dropped, whoever runs the operation.
     return tf.math.unsorted_segment_sum(
         values, tf.where(exist, indices, -tf.ones_like(indices)), size
     )
 
 
 def num_rows(params: tf.Tensor) -> int | tf.Tensor:
-    """The size of the first axis, which is open only while Keras makes a model."""
+    """Returns the size of the first axis, which is open only while Keras makes a model."""
     return tf.shape(params)[0] if static_sizes(params)[0] is None else static_sizes(params)[0]
 
 
 def _beside(exist: tf.Tensor, row: tf.TensorShape) -> tf.Tensor:
-    """The tensor with axes of size 1 where rows have theirs."""
+    """Returns the tensor with axes of size 1 where rows have theirs."""
     for _ in range(row.rank):
         exist = exist[..., tf.newaxis]
     return exist

@@ -1,4 +1,4 @@
-"""Losses of classifiers over many classes, of which each batch sees a sample."""
+"""Losses of classifiers over many classes, only a sample of which each batch computes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from ipu_keras.ops.argument_checks import (
     positive_integer,
 )
 
-# Added to the logit of a candidate that is the true class; in the range of float16, it
-# makes the softmax of it zero.
+# Added to the logit of a sampled class that is also a true one, so that its softmax is zero. A
+# larger magnitude would leave the range of float16.
 _NEVER = -30000.0
 
 
@@ -37,26 +37,26 @@ def nce_loss(
     Args:
         weights: `(num_classes, dim)`, or a list of tensors of which this is the concatenation
             along the first axis.
-        biases: `(num_classes,)`.
+        biases: Tensor of the shape `(num_classes,)`.
         labels: The true classes, integers `(batch, num_true)`. Without `sampled_values` they
             should be numbered by falling frequency.
-        inputs: `(batch, dim)`.
-        num_sampled: Classes that are sampled for the whole batch.
+        inputs: Tensor of the shape `(batch, dim)`.
+        num_sampled: Number of classes that are sampled for the whole batch.
         num_classes: How many classes there are.
-        num_true: True classes of each example, each of which is a target of `1 / num_true`.
+        num_true: Number of true classes of each example, each a target of `1 / num_true`.
         sampled_values: What one of TensorFlow's candidate samplers returns: the classes, how
             often each true class was to be expected, and how often each sampled one. `None`
             samples from a log-uniform distribution, without duplicates, in TensorFlow's
             kernel, which XLA lacks: a function with `jit_compile=True` needs these values.
-        name: Of the operations.
+        name: Name scope of the operations.
 
     Returns:
         The loss of each example, `(batch,)`.
 
     Raises:
-        TypeError: Weights, biases or inputs are no floating point numbers.
-        ValueError: `labels` does not have `num_true` classes per example, a count is no positive
-            integer, or the shapes do not fit.
+        TypeError: Weights, biases or inputs are not floating point numbers.
+        ValueError: `labels` does not have `num_true` classes per example, a count is not a
+            positive integer, or the shapes do not fit.
 
     Example:
 
@@ -99,24 +99,24 @@ def sampled_softmax_loss(
     Where a sampled class is a true one of an example, it does not count for that example.
 
     Args:
-        weights: As for `nce_loss`.
-        biases: As for `nce_loss`.
-        labels: As for `nce_loss`.
-        inputs: As for `nce_loss`.
-        num_sampled: As for `nce_loss`.
-        num_classes: As for `nce_loss`.
-        num_true: As for `nce_loss`.
-        sampled_values: As for `nce_loss`.
-        name: Of the operations.
-        seed: Of the sampler, if there are no `sampled_values`; `None` for TensorFlow's.
+        weights: `(num_classes, dim)`, or a list of tensors as for `nce_loss`.
+        biases: Tensor of the shape `(num_classes,)`.
+        labels: The true classes, integers `(batch, num_true)`, numbered as for `nce_loss`.
+        inputs: Tensor of the shape `(batch, dim)`.
+        num_sampled: Number of classes that are sampled for the whole batch.
+        num_classes: How many classes there are.
+        num_true: Number of true classes of each example, each a target of `1 / num_true`.
+        sampled_values: What one of TensorFlow's candidate samplers returns, as for `nce_loss`.
+        name: Name scope of the operations.
+        seed: Seed of the sampler, if there are no `sampled_values`; `None` for TensorFlow's.
 
     Returns:
         The loss of each example, `(batch,)`.
 
     Raises:
-        TypeError: Weights, biases or inputs are no floating point numbers.
-        ValueError: `labels` does not have `num_true` classes per example, a count is no positive
-            integer, or the shapes do not fit.
+        TypeError: Weights, biases or inputs are not floating point numbers.
+        ValueError: `labels` does not have `num_true` classes per example, a count is not a
+            positive integer, or the shapes do not fit.
 
     Example:
 
@@ -149,12 +149,14 @@ def _logits(
     inputs: tf.Tensor,
     sample: Sequence[tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of the true classes `(batch, num_true)` and the sampled ones `(batch, num_sampled)`.
+    """Returns the logits of true classes `(batch, num_true)` and sampled ones `(batch,
+    num_sampled)`.
 
-    Each is less the logarithm of how often the sampler was to give the class.
+    The logarithm of how often the sampler was to give the class is subtracted: what is common
+    among the samples would otherwise seem unlikely.
     """
     sampled, true_count, sampled_count = sample
-    # One lookup of all rows: the gradient then is one update of the weights.
+    # One lookup of all rows, so that the gradient is one update of the weights.
     classes = tf.concat([tf.reshape(labels, [-1]), sampled], axis=0)
     sizes = [tf.size(labels), tf.size(sampled)]
     true_rows, other_rows = tf.split(tf.cast(tf.gather(weights, classes), inputs.dtype), sizes)
@@ -169,7 +171,7 @@ def _logits(
 def _tensors(
     weights: Any, biases: Any, inputs: Any, num_classes: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Weights as one tensor, biases and inputs, whose shapes fit."""
+    """Returns weights as one tensor, biases and inputs, whose shapes fit."""
     if isinstance(weights, list | tuple) and weights and tf.is_tensor(weights[0]):
         weights = converted("weights", tf.concat, weights, 0)
     weights, biases = check_floating("weights", weights), check_floating("biases", biases)
@@ -193,6 +195,7 @@ def _tensors(
 
 
 def _log(count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    # Counts of rare classes are below the smallest float16; their logarithms are not.
     return tf.cast(tf.math.log(tf.cast(count, tf.float32)), dtype)
 
 
@@ -218,7 +221,7 @@ def _sample(
     sampled_values: Sequence[Any] | None,
     seed: int | None,
 ) -> Sequence[tf.Tensor]:
-    """The sampled classes, and how often the true ones and these were to be expected."""
+    """Returns the sampled classes, and how often the true ones and these were to be expected."""
     if sampled_values is None:
         num_classes = positive_integer("num_classes", num_classes)
         num_sampled = positive_integer("num_sampled", num_sampled)

@@ -17,21 +17,12 @@ def copied_rows(
     *,
     zero_unused: bool,
 ) -> tf.Tensor:
-    """A tensor with runs of rows of another one.
+    """Returns `dst` with runs of rows of `src`.
 
     Where runs overlap, the last one counts. Of a run that reaches over an end of either tensor,
-    the rows that are in both are copied.
-
-    Args:
-        dst: What is copied to, `(rows, ...)`.
-        src: What is copied from; it may have another number of rows.
-        num_elems: How many rows each run has, int32 of the shape `(runs,)`.
-        src_offsets: The first row of each in `src`, likewise.
-        dst_offsets: The first row of each in `dst`, likewise.
-        zero_unused: Whether rows that no run covers become zeros.
-
-    Returns:
-        A tensor of the shape of `dst`.
+    the rows that are in both are copied. The three tensors about runs are int32 `(runs,)`: the
+    number of rows of each run, and its first row in either tensor. With `zero_unused`, rows that
+    no run covers become zeros.
     """
     with poplar_operation(_KIND):
         rows, exist = _sources(num_rows(dst), num_rows(src), num_elems, src_offsets, dst_offsets)
@@ -48,15 +39,15 @@ def _sources(
     src_offsets: tf.Tensor,
     dst_offsets: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """For each row of the result, which row is copied to it, and whether one is."""
+    """Returns, for each row of the result, which row is copied to it, and whether one is."""
     rows = tf.range(size)
     distances = src_offsets - dst_offsets
     sources = rows + distances[:, tf.newaxis]
     starts = dst_offsets[:, tf.newaxis]
     covered = (rows >= starts) & (rows < starts + num_elems[:, tf.newaxis])
     covered &= (sources >= 0) & (sources < num_sources)
-    # `(slices, rows)` integers cost little beside the rows themselves, and leave nothing to
-    # the order in which a scatter would write.
+    # Not a scatter, in which the order of writes to one row is undefined. `(runs, rows)` integers
+    # cost little beside the rows themselves.
     numbers = tf.range(tf.shape(num_elems)[0])[:, tf.newaxis]
     last = tf.reduce_max(tf.where(covered, numbers, -1), axis=0)
     return rows + tf.gather(distances, tf.maximum(last, 0)), last >= 0

@@ -43,7 +43,7 @@ def sequence_slice(
         A tensor of the shape of `dst`.
 
     Raises:
-        TypeError: `zero_unused` is no bool, or an offset no integer.
+        TypeError: `zero_unused` is not a boolean, or an offset not an integer.
         ValueError: The shapes do not fit together.
 
     Example:
@@ -66,8 +66,8 @@ def sequence_slice_pack(
 ) -> tf.Tensor:
     """Copies runs of rows that follow each other in one tensor to places in another.
 
-    It is `sequence_slice` where the first slice starts at the first row of `src`, and each other
-    one where that before ends; so it takes back what `sequence_slice_unpack` did.
+    This is `sequence_slice` where the first slice starts at the first row of `src`, and each
+    other one where the one before ends; so it takes back what `sequence_slice_unpack` did.
 
     Args:
         dst: The tensor to copy to, of the shape `(rows, ...)`, at least of rank 2. It is not
@@ -81,7 +81,7 @@ def sequence_slice_pack(
         A tensor of the shape of `dst`.
 
     Raises:
-        TypeError: `zero_unused` is no bool, or an offset no integer.
+        TypeError: `zero_unused` is not a boolean, or an offset not an integer.
         ValueError: The shapes do not fit together.
 
     Example:
@@ -102,8 +102,8 @@ def sequence_slice_unpack(
 ) -> tf.Tensor:
     """Copies runs of rows of a tensor one after the other into a new one.
 
-    It is `sequence_slice` where the first slice is put at the first row, and each other one after
-    that before.
+    This is `sequence_slice` where the first slice is put at the first row, and each other one
+    after the one before.
 
     Args:
         src: The tensor to copy from, of the shape `(rows, ...)`, at least of rank 2.
@@ -116,7 +116,7 @@ def sequence_slice_unpack(
         A tensor of the shape `(total_elements, *src.shape[1:])`.
 
     Raises:
-        TypeError: `total_elements` or an offset is no integer.
+        TypeError: `total_elements` or an offset is not an integer.
         ValueError: The shapes do not fit together, or `total_elements` is negative.
 
     Example:
@@ -135,13 +135,13 @@ def sequence_slice_unpack(
 
 
 def _tensors(dst: Any, src: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Both as tensors of one type: that of one which is a tensor, or else of `dst`."""
+    """Returns both as tensors of one type: that of one which is a tensor, or else of `dst`."""
     given = {"dst": dst, "src": src}
     tensors = {argument: check_tensor(argument, value) for argument, value in given.items()}
     for argument, other in (("src", "dst"), ("dst", "src")):
         dtype = tensors[other].dtype
         if tensors[argument].dtype != dtype and not tf.is_tensor(given[argument]):
-            # What cannot be of that type is refused below, as a tensor of another one is.
+            # A value that cannot have that type is refused below, like a tensor of another type.
             with contextlib.suppress(TypeError, ValueError):
                 tensors[argument] = tf.convert_to_tensor(given[argument], dtype)
     dst, src = tensors.values()
@@ -170,7 +170,7 @@ def _check_rank(argument: str, tensor: tf.Tensor) -> None:
 
 
 def _slices(**given: Any) -> tuple[tf.Tensor, ...]:
-    """What describes the slices, as tensors of int32 with an entry for each slice."""
+    """Returns what describes the slices, as int32 tensors with an entry for each slice."""
     tensors = {argument: check_integers(argument, value) for argument, value in given.items()}
     shapes = [tensor.shape for tensor in tensors.values()]
     fit = all(shape.is_compatible_with(shapes[0]) for shape in shapes)

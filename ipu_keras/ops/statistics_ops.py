@@ -1,4 +1,4 @@
-"""Histograms, as `ipu.statistics_ops` and `ipu.ops.statistics_ops`."""
+"""Histograms, which documents have as `ipu.statistics_ops` and `ipu.ops.statistics_ops`."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ _DTYPES = (tf.float16, tf.float32)
 
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> tf.Tensor:
-    """The levels that divide the range of a tensor's values into bins of one width.
+    """Returns the levels that divide the range of a tensor's values into bins of one width.
 
     Args:
         inputs: A vector of float16 or float32.
-        n_bins: How many bins.
+        n_bins: Number of bins, at least 1.
 
     Returns:
         The `n_bins - 1` levels between the bins, rising, in a vector of the type of `inputs`.
         The lowest bin is open below, and the highest above, as `histogram` has them.
 
     Raises:
-        TypeError: `inputs` is no tensor.
-        ValueError: `inputs` is no vector, or of another type, or `n_bins` is no positive integer.
+        TypeError: `inputs` is not a tensor.
+        ValueError: `inputs` is not such a vector, or `n_bins` is not a positive integer.
 
     Example:
 
@@ -54,8 +54,8 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.T
         those that are not less than the last one. They are exact up to 2**24.
 
     Raises:
-        TypeError: An argument is no tensor, or `absolute_of_input` no boolean.
-        ValueError: A tensor is no vector, or of another type, or they are of two types.
+        TypeError: An argument is not a tensor, or `absolute_of_input` not a boolean.
+        ValueError: A tensor is not a vector, or of another type, or they are of two types.
 
     Example:
 
@@ -70,7 +70,8 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> tf.T
         )
     absolute_of_input = check_flag("absolute_of_input", absolute_of_input)
     with poplar_operation("Histogram"):
-        # No level, or value, that float16 has is rounded; searching halves is slower.
+        # The cast is exact, and a search among float16 numbers is slower. A float32 result counts
+        # exactly up to 2**24, float16 only up to 2048.
         values, sorted_levels = tf.cast(inputs, tf.float32), tf.cast(levels, tf.float32)
         values = tf.abs(values) if absolute_of_input else values
         bins = tf.searchsorted(sorted_levels, values, side="right")
@@ -84,16 +85,16 @@ def histogram_update(
 
     Args:
         hist: What `histogram` returned for the same levels.
-        inputs: As for `histogram`.
-        levels: As for `histogram`.
-        absolute_of_input: As for `histogram`.
+        inputs: A vector of float16 or float32.
+        levels: A rising vector of the same type.
+        absolute_of_input: Whether magnitudes are counted instead of values.
 
     Returns:
         The histogram of all values, of the shape and type of `hist`.
 
     Raises:
-        TypeError: As for `histogram`.
-        ValueError: As for `histogram`; or `hist` is not one of these levels.
+        TypeError: An argument is not a tensor, or `absolute_of_input` not a boolean.
+        ValueError: `histogram` would refuse a tensor, or `hist` is not one of these levels.
 
     Example:
 

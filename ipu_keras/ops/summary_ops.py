@@ -1,4 +1,4 @@
-"""Summaries for TensorBoard, of TensorFlow 1."""
+"""Summaries for TensorBoard in graphs of TensorFlow 1."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,8 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
     programs are modelled when the summary is run.
 
     Args:
-        name: For the summary.
-        op_list: An operation or tensor, or a list of them, to run before.
+        name: Name of the summary's operation and tag.
+        op_list: An operation or tensor, or a list of them, that runs before the summary.
         collections: Keys of collections of the graph to add it to. Defaults to
             `[GraphKeys.SUMMARIES]`.
 
@@ -40,11 +40,7 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
 
 
 def reports_of_programs(name: str) -> tf.Tensor:
-    """The reports of the programs that the devices ran last, as JSON, when it is run.
-
-    Args:
-        name: Of the operation.
-    """
+    """Returns the reports of the programs that the devices ran last, as JSON, when it is run."""
     reports = tf.numpy_function(_reports, [], tf.string, stateful=True, name=name)
     return tf.ensure_shape(reports, [None])
 
@@ -60,16 +56,16 @@ def tensor_summary(
 ) -> Any:
     """Summarizes a tensor as it is.
 
-    It runs on the host, which the tensor is copied to.
+    The summary runs on the host, which the tensor is copied to.
 
     Args:
-        name: Of the operation; without `display_name` also the tag.
-        tensor: Of any type and shape.
+        name: Name of the operation; without `display_name` also the tag.
+        tensor: A tensor of any type and shape.
         summary_description: A long description, in Markdown.
         collections: Keys of collections of the graph to add it to. Defaults to
             `[GraphKeys.SUMMARIES]`.
         summary_metadata: A `SummaryMetadata` that says which plugins may use it.
-        family: Put before the tag.
+        family: Text that is put before the tag.
         display_name: What TensorBoard shows. Defaults to the name.
 
     Returns:

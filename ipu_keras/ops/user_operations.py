@@ -32,7 +32,7 @@ import tensorflow as tf
 from ipu_keras._user_operations import call
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
-# Of these, functions on the host have the parameters that they have here.
+# At these levels, functions on the host have the parameters above.
 API_LEVELS = (4, 5)
 
 _API_LEVEL = "custom_op_api_level"
@@ -40,16 +40,7 @@ _GRADIENT = "_grad"
 
 
 class UserLibrary:
-    """A shared library with user operations.
-
-    Args:
-        path: Of its file.
-
-    Raises:
-        TypeError: It is no path.
-        ValueError: There is no such file, it is no library that this process can load, or it
-            was written for another interface.
-    """
+    """A shared library with user operations, loaded from `path` and checked for its API level."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = file_path("library_path", path)
@@ -82,18 +73,11 @@ class UserLibrary:
             )
 
     def has(self, symbol: str) -> bool:
-        """Whether it exports a symbol."""
+        """Whether the library exports a symbol."""
         return hasattr(self._handle, symbol)
 
     def address(self, symbol: str) -> int:
-        """Where a function is.
-
-        Args:
-            symbol: Its name.
-
-        Raises:
-            ValueError: The library does not export it.
-        """
+        """Returns the address of a function, or raises a `ValueError` if it is not exported."""
         if not self.has(symbol):
             raise ValueError(
                 f"The library must export the function {symbol!r}: define it with "
@@ -104,27 +88,15 @@ class UserLibrary:
 
 
 def file_path(argument: str, given: Any) -> str:
-    """A path as a string.
-
-    Args:
-        argument: What users call it.
-        given: What was given for it.
-
-    Raises:
-        TypeError: It is no path.
-    """
+    """Returns a path as a string, or raises a `TypeError`."""
     if not isinstance(given, str | bytes | os.PathLike):
         raise TypeError(f"`{argument}` must be the path of a file. Received: {argument}={given!r}")
     return os.fsdecode(given)
 
 
 def holds_numbers(dtype: tf.DType) -> bool:
-    """Whether tensors of a type are plain memory, as functions of libraries read and write it.
-
-    Args:
-        dtype: The type.
-    """
-    # A string is an object, a resource and a variant too, and a reference is to a variable.
+    """Whether tensors of a type are plain memory, as functions of libraries read and write it."""
+    # Strings, resources and variants are objects, and a reference type stands for a variable.
     is_plain = dtype == dtype.base_dtype and dtype != tf.string
     return is_plain and dtype.is_numpy_compatible
 
@@ -133,11 +105,8 @@ def holds_numbers(dtype: tf.DType) -> bool:
 class UserFunction:
     """A function of a library, as an operation of TensorFlow.
 
-    Args:
-        library: Where it is.
-        symbol: Its name there.
-        attributes: What it is given besides tensors.
-        name: Of the operation.
+    The library exports it as `symbol`; it is given `attributes` and the operation's name besides
+    tensors.
     """
 
     library: UserLibrary
@@ -146,14 +115,10 @@ class UserFunction:
     name: str
 
     def __call__(self, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.TensorSpec]) -> Any:
-        """Adds the operation to the graph that is being traced, or runs it.
+        """Adds the operation to the graph that is being traced, or runs it, and returns its
+        tensors.
 
-        Args:
-            inputs: What it takes.
-            outputs: What it gives.
-
-        Returns:
-            A list of tensors; of a graph's operation without outputs, the operation.
+        A graph's operation without outputs is returned itself.
         """
         address = self.library.address(self.symbol)
 
@@ -163,13 +128,13 @@ class UserFunction:
         if tf.executing_eagerly():
             return [tf.convert_to_tensor(x) for x in run(*(tensor.numpy() for tensor in inputs))]
         types = [spec.dtype for spec in outputs]
-        # Stateful: nothing is known of what else the function does.
+        # Stateful, as nobody knows what else the function does: no call may be dropped or merged.
         results = tf.numpy_function(run, inputs, types, stateful=True, name=self.name)
         if not outputs:
             return results
         for result, spec in zip(results, outputs, strict=True):
             result.set_shape(spec.shape)
-        # Where a part of the graph is copied, the operation loses the shapes of its results.
+        # When TensorFlow copies a part of the graph, the operation loses the shapes of its results.
         return [tf.ensure_shape(result, result.shape) for result in results]
 
     def _run(
@@ -203,19 +168,11 @@ def host_operation(
     inputs_with_gradients: Sequence[int] | None,
     gradient_attributes: str | bytes,
 ) -> Any:
-    """A user operation with its gradient.
+    """Adds or runs a user operation with its gradient, named `kind` in reports.
 
-    Args:
-        kind: What reports call it.
-        function: It.
-        inputs: What it takes.
-        outputs: What it gives.
-        separate_gradients: Whether the gradient of each input has a function of its own.
-        inputs_with_gradients: Of which inputs there are gradients; `None` for all.
-        gradient_attributes: What functions of gradients are given besides tensors.
-
-    Returns:
-        A list of tensors; of a graph's operation without outputs, the operation.
+    With `separate_gradients`, the gradient of each input has a function of its own. Only
+    `inputs_with_gradients` have one, all of them if it is None. What is returned is what
+    `UserFunction` returns.
     """
     symbol = function.symbol + _GRADIENT
     wanted = range(len(inputs)) if inputs_with_gradients is None else inputs_with_gradients
@@ -266,13 +223,8 @@ def _without_gradient(
 
 
 def not_differentiable(function: Callable, *tensors: Any, reason: str) -> Any:
-    """What a function returns whose gradient is an error, instead of silently none.
-
-    Args:
-        function: Of tensors.
-        *tensors: Its arguments.
-        reason: Why there is no gradient, and what to do.
-    """
+    """Calls a function whose gradient is an error that gives a reason, instead of silently
+    None."""
 
     def run(*tensors):
         def refuse(*upstream):
@@ -284,7 +236,7 @@ def not_differentiable(function: Callable, *tensors: Any, reason: str) -> Any:
 
 
 def _without_none(gradients: Sequence[Any], results: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Zeros for gradients of what nothing depends on, such as integers."""
+    """Returns zeros for gradients of results that nothing depends on, such as integers."""
     pairs = zip(gradients, results, strict=True)
     return [tf.zeros_like(result) if given is None else given for given, result in pairs]
 

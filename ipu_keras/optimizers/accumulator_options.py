@@ -1,4 +1,4 @@
-"""What optimizers that accumulate gradients can be told about their accumulators."""
+"""Checks of the options that accumulators of gradients have."""
 
 import contextlib
 from collections.abc import Callable
@@ -7,21 +7,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-# The data type of accumulators: one for all, or what a function of a variable returns;
-# `None` is that of the variable.
+# The data type of accumulators: one for all, or what a function of a variable returns; `None`
+# stands for that of the variable.
 DTypeChoice: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 
 def dtype_choice(name: str, value: Any) -> DTypeChoice:
-    """The data type of accumulators that an argument stands for.
-
-    Args:
-        name: What users call the argument.
-        value: What they gave.
-
-    Raises:
-        TypeError: It is no floating point type and no function.
-    """
+    """Returns the data type of accumulators that an argument `name` stands for."""
     if value is None:
         return None
     # TensorFlow also takes numbers and arrays, which nobody means as a type.
@@ -38,26 +30,17 @@ def dtype_choice(name: str, value: Any) -> DTypeChoice:
 
 
 def dtype_for(value: Any, dtype: Any) -> tf.DType:
-    """The data type of an accumulator.
+    """Returns the data type of an accumulator for `value`, which may be a variable.
 
-    Args:
-        value: What is accumulated, or the variable whose gradient it is.
-        dtype: `None` for the same, a dtype, or a function from the value to one.
+    `dtype` is None for that of the value, a dtype, or a function from the value to one.
     """
+    # Types such as `np.float16` can be called, too, but do not map variables to types.
     if callable(dtype) and not isinstance(dtype, type | tf.DType):
         dtype = dtype(value)
     return tf.as_dtype(value.dtype if dtype is None else dtype)
 
 
 def check_choice(name: str, value: Any) -> None:
-    """Checks an option that is on, off, or left to the compiler.
-
-    Args:
-        name: What users call it.
-        value: What they gave.
-
-    Raises:
-        TypeError: It is none of these.
-    """
+    """Refuses an option that is neither True, False nor None, which leaves it to the compiler."""
     if value is not None and not isinstance(value, bool):
         raise TypeError(f"`{name}` must be True, False or None. Received: {name}={value!r}")

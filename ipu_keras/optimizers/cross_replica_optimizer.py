@@ -17,7 +17,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
         name: Prefix of the operations. Defaults to `"CrossReplicaOptimizer"`.
 
     Raises:
-        ValueError: `opt` is no `tf.compat.v1.train.Optimizer`.
+        ValueError: `opt` is not a `tf.compat.v1.train.Optimizer`.
 
     Example:
 
@@ -43,7 +43,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
             grads_and_vars: Pairs of a gradient and its variable. Gradients of lookups are
                 made dense.
             global_step: A variable to add 1 to after the update; `None` for none.
-            name: Of the returned operation.
+            name: Name of the returned operation.
 
         Returns:
             The operation that does it; `None` in eager mode, where it is done.
@@ -58,11 +58,8 @@ class CrossReplicaOptimizer(IpuOptimizer):
 
 
 def averages(grads_and_vars: Iterable[tuple]) -> list[tuple]:
-    """Gradients averaged over replicas.
-
-    Args:
-        grads_and_vars: Pairs of a gradient, or `None`, and its variable.
-    """
+    """Returns pairs of a gradient, or None, and its variable, with gradients averaged over
+    replicas."""
     return [
         (None if gradient is None else cross_replica_mean(tf.convert_to_tensor(gradient)), variable)
         for gradient, variable in grads_and_vars
@@ -70,13 +67,9 @@ def averages(grads_and_vars: Iterable[tuple]) -> list[tuple]:
 
 
 def without_exchange(optimizer: Any) -> tuple[Any, bool]:
-    """An optimizer for gradients that replicas have exchanged already.
+    """Returns what applies gradients after replicas have averaged them, and whether they should.
 
-    Args:
-        optimizer: The outermost wrapper, or a plain optimizer.
-
-    Returns:
-        What applies gradients after the exchange, and whether there was one to average them.
+    `optimizer` is the outermost wrapper, or a plain optimizer.
     """
     averaged = False
     while isinstance(optimizer, IpuOptimizer):
@@ -84,6 +77,7 @@ def without_exchange(optimizer: Any) -> tuple[Any, bool]:
         if apply_gradients is CrossReplicaOptimizer.apply_gradients:
             averaged = True
         elif apply_gradients is not IpuOptimizer.apply_gradients:
+            # A wrapper of the user's may do anything with gradients, so it stays.
             break
         optimizer = optimizer.wrapped
     return optimizer, averaged

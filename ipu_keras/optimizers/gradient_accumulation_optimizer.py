@@ -38,9 +38,9 @@ _COUNT = "num_accumulated"
 class GradientAccumulationOptimizerV2(IpuOptimizer):
     """Adds up the gradients of several batches, and updates weights with their sum.
 
-    It wraps any optimizer. Each time that gradients are applied they are added to accumulators;
-    every `num_mini_batches`-th time the wrapped optimizer gets what these hold, which is then
-    reset. That is also when `global_step` is counted.
+    The wrapper takes any optimizer. Each time that gradients are applied they are added to
+    accumulators; every `num_mini_batches`-th time the wrapped optimizer gets what these hold,
+    which is then reset. That is also when `global_step` is counted.
 
     A wrapped `CrossReplicaOptimizer` averages the accumulated gradients over replicas. The host
     exchanges them each time, as replicas must not wait for each other in a branch; an IPU does
@@ -50,11 +50,11 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         opt: The optimizer to wrap.
         num_mini_batches: How many batches make a weight update.
         offload_weight_update_variables: Whether variables that only the weight update needs
-            are kept in remote memory. `True` has no effect: the host has none, of which it warns.
-        replicated_optimizer_state_sharding: Whether each replica has only a part of those;
-            `None` if they are offloaded. `True` has no effect: the host keeps them once, of which
-            it warns.
-        dtype: Of the accumulators: `None` for that of each variable, a dtype, or a function
+            are kept in remote memory. `True` has no effect, with a warning: the host has none.
+        replicated_optimizer_state_sharding: Whether each replica has only a part of those
+            variables; `None` if they are offloaded. `True` has no effect, with a warning: the
+            host keeps them once.
+        dtype: Type of the accumulators: `None` for that of each variable, a dtype, or a function
             from a variable to one. The wrapped optimizer gets gradients of that type and has to
             cast them if it differs from the variable's, which TensorFlow's own do not.
         name: Prefix of the operations. Defaults to `"GradientAccumulationOptimizerV2"`.
@@ -62,7 +62,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             its name. Defaults to `SUM`.
 
     Raises:
-        ValueError: `opt` is no `tf.compat.v1.train.Optimizer`, `num_mini_batches` is not
+        ValueError: `opt` is not a `tf.compat.v1.train.Optimizer`, `num_mini_batches` is not
             positive, or `reduction_method` is unknown.
         TypeError: An option has a wrong type.
 
@@ -110,10 +110,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         """Accumulates gradients, and updates variables if it is time.
 
         Args:
-            grads_and_vars: Pairs of a gradient and its variable, as of `compute_gradients`.
+            grads_and_vars: Pairs of a gradient and its variable, as `compute_gradients` returns.
                 Gradients of lookups are made dense.
             global_step: A variable to add 1 to after each weight update; `None` for none.
-            name: Of the returned operation.
+            name: Name of the returned operation.
 
         Returns:
             The operation that does it; `None` in eager mode, where it is done.
@@ -157,16 +157,15 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return _conditional(is_last, update, wait, scope)
 
     def _added(self, accumulated: Any, gradient: Any, num_before: Any) -> Any:
-        """What is accumulated with one more gradient, after so many."""
+        """Returns what is accumulated with one more gradient, after `num_before` others."""
         gradient = tf.cast(tf.convert_to_tensor(gradient), accumulated.dtype)
         num_before = tf.cast(num_before, accumulated.dtype)
         kept = self._method.kept(accumulated, num_before)
         return kept + self._method.share(gradient, num_before, self._num_mini_batches)
 
     def _state(self, variables: Sequence[Any]) -> tuple[list, Any]:
-        """The accumulators of variables, and how many gradients they hold."""
         is_hidden = are_accumulators_hidden()
-        # As TensorFlow does it for the state of optimizers: outside of loops and functions.
+        # Made outside of loops and functions, as TensorFlow makes the state of optimizers.
         make = _in_no_collection if is_hidden else _as_usual
         with tf.init_scope(), tf.variable_creator_scope(make):
             accumulators = [self._own_slot(variable, _ACCUMULATOR) for variable in variables]
@@ -183,7 +182,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return self._get_or_make_slot(variable, zeros, name, f"{self._name}/{name}")
 
     def _exchanged(self, pairs: list[tuple]) -> tuple[tf.compat.v1.train.Optimizer, list[tuple]]:
-        """The optimizer to apply gradients with, after the replicas have exchanged these.
+        """Returns the optimizer to apply gradients with, after the replicas have exchanged
+        these.
 
         A collective must not be in a branch, so it is done here for wrapped optimizers that
         would do it first thing.
@@ -199,11 +199,11 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return optimizer, pairs
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """State for a variable: an accumulator, or what the wrapped optimizer has.
+        """Returns state for a variable: an accumulator, or what the wrapped optimizer has.
 
         Args:
             *args: The variable and the name of the state.
-            **kwargs: The same, by name.
+            **kwargs: The same arguments by name.
 
         Returns:
             A variable; `None` if there is none.
@@ -212,16 +212,16 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         return super().get_slot(*args, **kwargs) if own is None else own
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Names of the state that each variable has, accumulators included.
+        """Returns the names of the state that each variable has, accumulators included.
 
         Args:
-            *args: As the wrapped optimizer's method takes them.
-            **kwargs: As the wrapped optimizer's method takes them.
+            *args: Arguments of the wrapped optimizer's method.
+            **kwargs: Arguments of the wrapped optimizer's method by name.
         """
         return sorted({*self._slots, *super().get_slot_names(*args, **kwargs)})
 
     def variables(self) -> list:
-        """All state, accumulators included."""
+        """Returns all state, accumulators included."""
         return [*super().variables(), *tf.compat.v1.train.Optimizer.variables(self)]
 
     def _create_or_restore_slot_variable(
@@ -232,7 +232,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             super()._create_or_restore_slot_variable(*given)
             return
         if tf.executing_eagerly():
-            # Otherwise TensorFlow makes it, of the shape and type of the variable.
+            # Otherwise TensorFlow makes the slot, with the shape and type of the variable.
             self._own_slot(variable, slot_name)
         tf.compat.v1.train.Optimizer._create_or_restore_slot_variable(self, *given)
 
@@ -240,7 +240,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
     """Adds up the gradients of several batches, for gradient descent with or without momentum.
 
-    As `GradientAccumulationOptimizerV2`, which is for any optimizer.
+    `GradientAccumulationOptimizerV2` does the same for any optimizer.
 
     Args:
         opt: The optimizer to wrap.
@@ -251,7 +251,7 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
         name: Prefix of the operations. Defaults to `"GradientAccumulationOptimizer"`.
 
     Raises:
-        ValueError: `opt` is no `tf.compat.v1.train.Optimizer`, or one that is refused, or
+        ValueError: `opt` is not a `tf.compat.v1.train.Optimizer`, or one that is refused, or
             `num_mini_batches` is not positive.
     """
 
@@ -270,22 +270,25 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
     """Adds up the gradients of several batches, and averages the sums over replicas.
 
-    It is `GradientAccumulationOptimizerV2` around a `CrossReplicaOptimizer`: the replicas of an
+    This is `GradientAccumulationOptimizerV2` around a `CrossReplicaOptimizer`: the replicas of an
     IPU system exchange gradients once per weight update.
 
     Args:
         opt: The optimizer to wrap.
-        num_mini_batches: As of `GradientAccumulationOptimizerV2`.
-        offload_weight_update_variables: As of `GradientAccumulationOptimizerV2`.
-        replicated_optimizer_state_sharding: As of `GradientAccumulationOptimizerV2`.
-        dtype: As of `GradientAccumulationOptimizerV2`.
+        num_mini_batches: How many batches make a weight update.
+        offload_weight_update_variables: `True` has no effect, as for
+            `GradientAccumulationOptimizerV2`.
+        replicated_optimizer_state_sharding: `True` has no effect, as for
+            `GradientAccumulationOptimizerV2`.
+        dtype: Type of the accumulators, as for `GradientAccumulationOptimizerV2`.
         name: Prefix of the operations. Defaults to
             `"CrossReplicaGradientAccumulationOptimizerV2"`.
-        reduction_method: As of `GradientAccumulationOptimizerV2`; over the batches of a replica.
+        reduction_method: How the gradients of a replica become one. Defaults to `SUM`.
 
     Raises:
-        ValueError: As `GradientAccumulationOptimizerV2`.
-        TypeError: As `GradientAccumulationOptimizerV2`.
+        ValueError: `opt` is not a `tf.compat.v1.train.Optimizer`, `num_mini_batches` is not
+            positive, or `reduction_method` is unknown.
+        TypeError: An option has a wrong type.
     """
 
     def __init__(
@@ -313,17 +316,19 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
 class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     """Adds up the gradients of several batches, and averages the sums over replicas.
 
-    It is `GradientAccumulationOptimizer` around a `CrossReplicaOptimizer`.
+    This is `GradientAccumulationOptimizer` around a `CrossReplicaOptimizer`.
 
     Args:
         opt: The optimizer to wrap.
-        num_mini_batches: As of `GradientAccumulationOptimizer`.
-        verify_usage: As of `GradientAccumulationOptimizer`.
+        num_mini_batches: How many batches make a weight update.
+        verify_usage: Whether to refuse other optimizers than `GradientDescentOptimizer` and
+            `MomentumOptimizer`.
         name: Prefix of the operations. Defaults to
             `"CrossReplicaGradientAccumulationOptimizer"`.
 
     Raises:
-        ValueError: As `GradientAccumulationOptimizer`.
+        ValueError: `opt` is not a `tf.compat.v1.train.Optimizer`, or one that is refused, or
+            `num_mini_batches` is not positive.
     """
 
     def __init__(
@@ -341,7 +346,7 @@ def _as_usual(create: Callable[..., Any], **options: Any) -> Any:
 
 
 def _in_no_collection(create: Callable[..., Any], **options: Any) -> Any:
-    """Makes a variable of a program, of which scripts know nothing: none that they initialize."""
+    """Makes a variable that scripts do not find, which therefore do not initialise it either."""
     return create(**{**options, "collections": []})
 
 
@@ -349,7 +354,7 @@ def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:
     """Assigns values one after the other, and returns something to wait for."""
     done: list[Any] = []
     for variable, value in zip(variables, values, strict=True):
-        # The count comes last: what was read of a variable without a resource changes with it.
+        # The count comes last: a tensor read from a variable without a resource changes with it.
         with tf.control_dependencies(done):
             assignment = variable.assign(value, read_value=False)
         done = [] if assignment is None else [assignment]
@@ -358,14 +363,14 @@ def _assigned(variables: Sequence[Any], values: Sequence[Any]) -> tf.Tensor:
 
 
 def _conditional(condition: tf.Tensor, update: Any, wait: Any, name: str) -> Any:
-    """A branch as the operation that trains; `None` in eager mode."""
+    """Returns a branch as the operation that trains; None in eager mode, where it has run."""
     if tf.executing_eagerly():
         tf.cond(condition, update, wait)
         return None
     train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
     before = list(train_ops)
     done = tf.group(tf.cond(condition, update, wait), name=name)
-    # The wrapped optimizer has put an operation there that only the branch has.
+    # The wrapped optimizer has added its operation, which is inside the branch and cannot be run.
     train_ops[:] = [*before, done]
     return done
 
@@ -394,7 +399,7 @@ def _check_supported(opt: tf.compat.v1.train.Optimizer) -> None:
 
 
 def _check_dtypes(optimizer: tf.compat.v1.train.Optimizer, pairs: Sequence[tuple]) -> None:
-    """Refuses gradients that an optimizer of TensorFlow would fail for when it runs."""
+    """Refuses gradients on which an optimizer of TensorFlow would fail when it runs."""
     if not type(optimizer).__module__.startswith("tensorflow."):
         return
     for gradient, variable in pairs:

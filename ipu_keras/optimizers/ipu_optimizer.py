@@ -1,4 +1,4 @@
-"""The base of all wrappers: it passes everything on to the optimizer that it wraps."""
+"""The base of all wrappers, which passes everything on to the optimizer that it wraps."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,16 +12,16 @@ from ipu_keras.settings.argument_errors import noted
 class IpuOptimizer(Optimizer):
     """An optimizer that does what another one does; for wrappers to override parts of it.
 
-    State is that of the wrapped optimizer, and so are checkpoints.
+    The state is that of the wrapped optimizer, and so are checkpoints.
 
     Args:
         opt: The optimizer to wrap.
         name: Prefix of the operations that the wrapper makes itself; `None` for the name of its
             class.
-        argument: What users call the optimizer.
+        argument: Name of `opt` in errors, if a subclass calls it otherwise.
 
     Raises:
-        ValueError: `opt` is no `tf.compat.v1.train.Optimizer`, such as a Keras optimizer.
+        ValueError: `opt` is not a `tf.compat.v1.train.Optimizer`; a Keras optimizer is none.
 
     Example:
 
@@ -83,9 +83,9 @@ class IpuOptimizer(Optimizer):
         """Updates variables with the wrapped optimizer.
 
         Args:
-            grads_and_vars: Pairs of a gradient and its variable, as of `compute_gradients`.
+            grads_and_vars: Pairs of a gradient and its variable, as `compute_gradients` returns.
             global_step: A variable to add 1 to after the update; `None` for none.
-            name: Of the returned operation.
+            name: Name of the returned operation.
 
         Returns:
             The operation that does it; `None` in eager mode, where it is done.
@@ -96,15 +96,15 @@ class IpuOptimizer(Optimizer):
         return self._opt.apply_gradients(grads_and_vars, global_step, name)
 
     def get_name(self) -> str:
-        """The name of the wrapped optimizer."""
+        """Returns the name of the wrapped optimizer."""
         return self._opt.get_name()
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """State of the wrapped optimizer for a variable.
+        """Returns state of the wrapped optimizer for a variable.
 
         Args:
-            *args: As the wrapped optimizer's method takes them.
-            **kwargs: As the wrapped optimizer's method takes them.
+            *args: Arguments of the wrapped optimizer's method.
+            **kwargs: Arguments of the wrapped optimizer's method by name.
 
         Returns:
             A variable; `None` if there is none.
@@ -112,20 +112,20 @@ class IpuOptimizer(Optimizer):
         return self._opt.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Names of the wrapped optimizer's state that each variable has.
+        """Returns the names of the wrapped optimizer's state that each variable has.
 
         Args:
-            *args: As the wrapped optimizer's method takes them.
-            **kwargs: As the wrapped optimizer's method takes them.
+            *args: Arguments of the wrapped optimizer's method.
+            **kwargs: Arguments of the wrapped optimizer's method by name.
         """
         return self._opt.get_slot_names(*args, **kwargs)
 
     def variables(self) -> list:
-        """All state of the wrapped optimizer."""
+        """Returns all state of the wrapped optimizer."""
         return self._opt.variables()
 
-    # For TensorFlow's checkpoints of objects, a wrapper is the optimizer that it wraps: that
-    # both had the same slots would be an error there.
+    # For TensorFlow's checkpoints of objects, a wrapper is the optimizer that it wraps: if both
+    # had the same slots, they would raise an error.
 
     def _trackable_children(self, *args: Any, **kwargs: Any) -> dict:
         return self._opt._trackable_children(*args, **kwargs)

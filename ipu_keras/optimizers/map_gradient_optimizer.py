@@ -18,8 +18,8 @@ class MapGradientOptimizer(IpuOptimizer):
         name: Prefix of the operations. Defaults to `"MapGradientOptimizer"`.
 
     Raises:
-        ValueError: `wrapped_optimizer` is no `tf.compat.v1.train.Optimizer`.
-        TypeError: `gradient_mapping_function` is no function.
+        ValueError: `wrapped_optimizer` is not a `tf.compat.v1.train.Optimizer`.
+        TypeError: `gradient_mapping_function` is not a function.
 
     Example:
 
@@ -49,7 +49,7 @@ class MapGradientOptimizer(IpuOptimizer):
         """Computes gradients with the wrapped optimizer, and changes them.
 
         Args:
-            *args: `loss` and `var_list`, as of `IpuOptimizer`.
+            *args: `loss` and `var_list`, as `IpuOptimizer` takes them.
             **kwargs: Further arguments of the wrapped optimizer's method.
 
         Returns:

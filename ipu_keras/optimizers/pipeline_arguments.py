@@ -1,4 +1,5 @@
-"""Arguments of `pipelining_ops.pipeline` about how it runs, whoever passes them on."""
+"""Checks of the arguments of `pipelining_ops.pipeline` about how it runs, whoever passes them
+on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +30,7 @@ _STAGE_OPTIONS = {
     "backward_propagation_stages_poplar_options": "backward_options",
 }
 
-# All that `checked_choices` takes.
+# Names of all arguments that `checked_choices` looks at.
 CHOICES = (
     *_SWITCHES,
     *_STAGE_OPTIONS,
@@ -41,17 +42,9 @@ CHOICES = (
 
 
 def checked_choices(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `PipelineChoices` that are arguments.
+    """Returns the fields of `PipelineChoices` that are arguments, from what users gave by name.
 
     How long lists have to be is only known with the stages.
-
-    Args:
-        given: By name, what users gave; others than `CHOICES` are not looked at.
-
-    Raises:
-        ValueError: A value is not valid, or options do not go together.
-        TypeError: A value has the wrong type.
-        NotImplementedError: `continuous_weight_updates`.
     """
     for name in _SWITCHES:
         check_choice(name, given.get(name))
@@ -59,7 +52,7 @@ def checked_choices(given: Mapping[str, Any]) -> dict[str, Any]:
     _check_sharding(given)
     fields = {name: given[name] for name in _SWITCHES if given.get(name) is not None}
     if fields.get("replicated_optimizer_state_sharding"):
-        # Only what is offloaded is sharded, so what was left open is said by this.
+        # Only variables that are offloaded can be sharded, so this settles what was left open.
         fields["offload_weight_update_variables"] = True
     for name, field in _STAGE_OPTIONS.items():
         fields[field] = _stage_options(name, given.get(name))
@@ -70,11 +63,7 @@ def checked_choices(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warn_of_idle(options: PipelineChoices) -> None:
-    """Says which of Poplar's options have no model.
-
-    Args:
-        options: Of the pipeline.
-    """
+    """Warns of those of Poplar's options that have no model."""
     update = options.weight_update_options or PipelineStageOptions()
     stages = (*options.forward_options, *options.backward_options, update)
     given = {
@@ -129,7 +118,6 @@ def _stage_options(name: str, value: Any) -> tuple[PipelineStageOptions, ...]:
 
 
 def _order(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Schedule and recomputation mode."""
     schedule = _optional("pipeline_schedule", given, PipelineSchedule, PipelineSchedule.Grouped)
     mode = _optional("recomputation_mode", given, RecomputationMode, RecomputationMode.Auto)
     recomputation_mode(schedule, mode)

@@ -18,7 +18,7 @@ class ShardedOptimizer(IpuOptimizer):
         optimizer: The optimizer to wrap.
 
     Raises:
-        ValueError: `optimizer` is no `tf.compat.v1.train.Optimizer`.
+        ValueError: `optimizer` is not a `tf.compat.v1.train.Optimizer`.
 
     Example:
 
@@ -58,9 +58,9 @@ class ShardedOptimizer(IpuOptimizer):
         """Updates variables, each on its own shard.
 
         Args:
-            grads_and_vars: Pairs of a gradient and its variable, as of `compute_gradients`.
+            grads_and_vars: Pairs of a gradient and its variable, as `compute_gradients` returns.
             global_step: A variable to add 1 to after the update; `None` for none.
-            name: Of the returned operation.
+            name: Name of the returned operation.
 
         Returns:
             The operation that does it; `None` in eager mode, where it is done.

@@ -1,4 +1,4 @@
-"""Layers that upstream documents as `ipu_tensorflow_addons.keras.layers`."""
+"""Layers that IPU code imports from `ipu_tensorflow_addons.keras.layers`."""
 
 from ipu_addons.keras.layers.assume_equal_across_replicas import (
     AssumeEqualAcrossReplicas as AssumeEqualAcrossReplicas,

@@ -11,17 +11,17 @@ class AssumeEqualAcrossReplicas(keras.layers.Layer):
     """Promises that its inputs are equal in all replicas.
 
     Put it before what decides about a loop or a branch with a collective in it, which hangs an
-    IPU if replicas decide differently. Values are those of the inputs.
+    IPU if replicas decide differently. The outputs are the inputs.
 
     Args:
         inplace: Whether an IPU marks the tensors themselves, as slices of others need, or
             copies of them.
-        **kwargs: As for `keras.layers.Layer`.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: A tensor, or a structure of tensors. What happens is undefined if they differ
             between replicas.
-        **kwargs: Unused.
+        **kwargs: Accepted and not used.
 
     Example:
 

@@ -11,20 +11,20 @@ from ipu_keras.ops.nn_ops import ctc_beam_search_decoder, ctc_beam_search_decode
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
 class CTCInferenceLayer(keras.layers.Layer):
-    """The most likely labels of sequences, as a beam search finds them.
+    """Finds the most likely labels of sequences by a beam search.
 
-    See `ipu.nn_ops.ctc_beam_search_decoder` for the search. It has no gradient.
+    See `ipu.nn_ops.ctc_beam_search_decoder` for the search, which has no gradient.
 
     Args:
         blank_index: Integer, the class that means "no label"; negative to count from the
             last. Defaults to 0.
         beam_width: Integer, the sequences of labels that are kept at each step. Defaults
             to 100.
-        top_paths: Integer, how many of them are returned; at most `beam_width`. Defaults
+        top_paths: Integer, the sequences that are returned; at most `beam_width`. Defaults
             to 1.
         from_logits: Boolean, whether the data are logits, or log probabilities. Defaults to
             `False`.
-        **kwargs: As for every layer.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         data: Floats of the shape `(max_time, batch, num_classes)`: the time comes first.
@@ -68,6 +68,7 @@ class CTCInferenceLayer(keras.layers.Layer):
         found = (batch, self.top_paths)
         return found, found, (*found, max_time)
 
+    # Keras would give all outputs the layer's floating point type.
     def compute_output_spec(self, data, data_length, **kwargs):
         scores, lengths, labels = self.compute_output_shape(data.shape, data_length.shape)
         return (

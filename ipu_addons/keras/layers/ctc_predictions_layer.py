@@ -7,17 +7,20 @@ from ipu_addons.keras.layers.ctc_inference_layer import CTCInferenceLayer
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
 class CTCPredictionsLayer(CTCInferenceLayer):
-    """The most likely labels of each sequence, with blanks after the last.
+    """Finds the most likely labels of each sequence, with blanks after the last.
 
-    It does the work of a `CTCInferenceLayer`, of which it returns the best path only.
+    The layer does the work of a `CTCInferenceLayer`, and returns the best path only.
 
     Args:
-        blank_index: As for `CTCInferenceLayer`.
-        beam_width: As for `CTCInferenceLayer`.
+        blank_index: Integer, the class that means "no label"; negative to count from the
+            last. Defaults to 0.
+        beam_width: Integer, the sequences of labels that are kept at each step. Defaults
+            to 100.
         top_paths: Integer, how many paths the search returns, of which the most likely one
             is taken. Defaults to 1.
-        from_logits: As for `CTCInferenceLayer`.
-        **kwargs: As for every layer.
+        from_logits: Boolean, whether the data are logits, or log probabilities. Defaults to
+            `False`.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         data: Floats of the shape `(max_time, batch, num_classes)`: the time comes first.

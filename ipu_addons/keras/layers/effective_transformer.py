@@ -12,7 +12,7 @@ from ipu_keras.ops.argument_checks import (
 )
 from ipu_keras.ops.packed_sequences import Chunk, ChunkSizes, map_chunks, pack, unpack
 
-# The same as that of Keras's LayerNormalization.
+# The default of Keras's LayerNormalization.
 _EPSILON = 1e-3
 
 
@@ -26,7 +26,7 @@ class EffectiveTransformer(keras.layers.Layer):
 
     An IPU program has one size for all batches. Tokens are packed into a buffer for
     `sequences_per_iter` full sequences, which is what the dense layers work on: choose it as the
-    batch size times the share of tokens that are no padding. The attention itself works on
+    batch size times the share of tokens that are not padding. The attention itself works on
     `max_batch_size` rows with padding. Rows whose tokens do not fit into the buffer follow in a
     further iteration, so results never depend on these sizes, but time does. A report counts one
     iteration for every `max_batch_size` rows, and says that it depends on data.
@@ -36,8 +36,8 @@ class EffectiveTransformer(keras.layers.Layer):
         max_batch_size: The most rows of the batch in an iteration.
         use_scale: Whether the attention scores are multiplied by a learned number, besides
             `1 / sqrt(attention_head_size)`. Defaults to `False`.
-        num_attention_heads: How many there are. Defaults to `1`.
-        attention_head_size: Of the query, key and value of a head. Defaults to
+        num_attention_heads: Number of attention heads. Defaults to `1`.
+        attention_head_size: Size of the query, key and value of a head. Defaults to
             `output_layer_size // num_attention_heads`.
         sequences_per_iter: How many full sequences the tokens of an iteration could be, at most
             `max_batch_size`. Defaults to `max_batch_size`.
@@ -47,12 +47,13 @@ class EffectiveTransformer(keras.layers.Layer):
         output_activation: Activation of the outputs. Defaults to none.
         output_dropout_prob: Share of the outputs that are dropped in training. Defaults to `0`.
         layer_norm_output: Whether the outputs are normalized in the end. Defaults to `False`.
-        embedding_initializer: Of the kernels of queries, keys and values. Defaults to
-            `"glorot_uniform"`.
-        embedding_bias_initializer: Of their biases. Defaults to `"zeros"`.
-        output_initializer: Of the output's kernel. Defaults to `"glorot_uniform"`.
-        output_bias_initializer: Of its bias. Defaults to `"zeros"`.
-        **kwargs: Those of every layer, such as `name` and `dtype`.
+        embedding_initializer: Initializer of the kernels of queries, keys and values. Defaults
+            to `"glorot_uniform"`.
+        embedding_bias_initializer: Initializer of the biases of queries, keys and values.
+            Defaults to `"zeros"`.
+        output_initializer: Initializer of the output's kernel. Defaults to `"glorot_uniform"`.
+        output_bias_initializer: Initializer of the output's bias. Defaults to `"zeros"`.
+        **kwargs: Further arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: A list of tensors: from sequences `(batch, from_length, features)`, or
@@ -67,15 +68,15 @@ class EffectiveTransformer(keras.layers.Layer):
         `N = batch * from_length` of them, sequence after sequence:
 
         - The outputs, `(N, output_layer_size)`.
-        - The context, which they are computed of: what the heads found, one beside the other,
-          `(N, num_attention_heads * attention_head_size)`.
+        - The context, from which the outputs are computed: what the heads found, one beside the
+          other, `(N, num_attention_heads * attention_head_size)`.
 
         Both have zeros where the from sequences have padding. A sequence that has nothing to
         attend to gets the output of zeros.
 
     Raises:
-        TypeError: Sequences or a mask are not of numbers, or lengths are no integers.
-        ValueError: An argument is out of its range, or `inputs` has not the tensors above.
+        TypeError: Sequences or a mask are not of numbers, or lengths are not integers.
+        ValueError: An argument is out of its range, or `inputs` does not have the tensors above.
 
     Example:
 
@@ -190,7 +191,10 @@ class EffectiveTransformer(keras.layers.Layer):
         return tuple(tf.split(tf.reshape(results, (-1, sum(sizes))), sizes, axis=1))
 
     def _results(self, chunk: Chunk, seed):
-        """Of a chunk's rows, outputs beside context; what needs no rows is computed of tokens."""
+        """Returns outputs beside context for a chunk's rows.
+
+        What needs no rows is computed of packed tokens: the dense layers, but not the attention.
+        """
         weights = dict(zip(self._parameters, chunk.parameters, strict=True))
         (from_rows, to_rows, *masks), (from_lengths, to_lengths) = chunk.rows, chunk.lengths
         from_length, to_length = from_rows.shape[1], to_rows.shape[1]
@@ -200,6 +204,8 @@ class EffectiveTransformer(keras.layers.Layer):
         query = self._heads(weights, "query", from_tokens, from_lengths, from_length)
         key = self._heads(weights, "key", to_tokens, to_lengths, to_length)
         value = self._heads(weights, "value", to_tokens, to_lengths, to_length)
+        # The chunk's first row makes the seed its own, and the same when the gradient computes
+        # it again.
         seeds = None if seed is None else tf.stack([seed[0] + chunk.first_row, seed[1]])
         found = self._attend(weights, query, key, value, to_lengths, seeds)
         if masks:
@@ -210,26 +216,27 @@ class EffectiveTransformer(keras.layers.Layer):
         return unpack(tokens, from_lengths, from_length)
 
     def _heads(self, weights, name, tokens, lengths, length):
-        """Queries, keys or values: `(rows, length, heads, head size)`."""
+        """Returns queries, keys or values: `(rows, length, heads, head size)`."""
         dense = tf.matmul(tokens, weights[f"{name}_kernel"]) + weights[f"{name}_bias"]
         rows = unpack(self.qkv_activation(dense), lengths, length)
         return tf.reshape(rows, (-1, length, self.num_attention_heads, self.attention_head_size))
 
     def _attend(self, weights, query, key, value, to_lengths, seeds):
-        """What the heads find: `(rows, from length, heads, head size)`."""
+        """Returns what the heads find: `(rows, from length, heads, head size)`."""
+        # Scaled before the product, whose sums could otherwise exceed float16.
         query *= self.attention_head_size**-0.5
         if self.use_scale:
             query *= weights["scale"]
         scores = tf.einsum("bfhd,bthd->bhft", query, key)
         mask = tf.sequence_mask(to_lengths, key.shape[1])[:, tf.newaxis, tf.newaxis]
         shares = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
-        # Of a sequence without tokens all are masked, and have the same share.
+        # In a sequence without tokens all scores are masked, and softmax gives them equal shares.
         shares = tf.where(mask, shares, tf.zeros([], shares.dtype))
         shares = _dropped(shares, self.attention_dropout_prob, seeds)
         return tf.einsum("bhft,bthd->bfhd", shares, value)
 
     def _output(self, weights, tokens, seeds):
-        """The outputs of tokens: `(tokens, output size)`."""
+        """Returns the outputs of tokens: `(tokens, output size)`."""
         dense = tf.matmul(tokens, weights["output_kernel"]) + weights["output_bias"]
         output = self.output_activation(dense)
         output = _dropped(output, self.output_dropout_prob, None if seeds is None else seeds + 1)
@@ -277,12 +284,12 @@ def _with_features(sequences):
 
 
 def _by_query(mask):
-    """A mask of heads as `(batch, from length or 1, heads)`."""
+    """Returns a mask of heads as `(batch, from length or 1, heads)`."""
     return mask[:, tf.newaxis] if mask.shape.rank == 2 else mask
 
 
 def _dropped(values, share, seeds):
-    """Values of which a share is dropped, the same for the same seeds."""
+    """Returns values, a share of which is dropped, the same for the same seeds."""
     if seeds is None or not share:
         return values
     drawn = tf.random.stateless_uniform(tf.shape(values), seeds)
@@ -291,7 +298,7 @@ def _dropped(values, share, seeds):
 
 
 def _check_inputs(shapes, num_heads):
-    """Whether the inputs are two sets of sequences with their lengths, and maybe a mask."""
+    """Refuses inputs that are not two sets of sequences with their lengths, and maybe a mask."""
     is_listed = isinstance(shapes, list | tuple) and all(
         hasattr(each, "__len__") for each in shapes
     )
@@ -340,7 +347,7 @@ def _shapes(shapes):
 
 
 def _check_types(inputs):
-    """Whether sequences and the mask are numbers to compute with, and lengths are integers."""
+    """Refuses sequences and masks that are not numbers, and lengths that are not integers."""
     names = ("from_sequences", "from_sequence_lengths", "to_sequences", "to_sequence_lengths")
     for name, tensor in zip((*names, "q_mask"), inputs, strict=False):
         dtype = tf.as_dtype(tensor.dtype)

@@ -1,6 +1,7 @@
-"""Popnn's LSTM and GRU, whose `call` takes the mask before what `ipu_keras.keras.layers` has.
+"""Popnn's LSTM and GRU, with a `call` that takes the mask before the other arguments.
 
-Upstream changed the order of these arguments when the layers moved to the addons.
+Upstream changed their order, which `ipu_keras.keras.layers` has, when the layers moved to the
+addons.
 """
 
 import keras
@@ -8,7 +9,7 @@ import keras
 from ipu_keras.keras import layers
 from ipu_keras.keras.layers.unsupported_arguments import REFUSAL_OF_ADDONS
 
-# Both are looked for, as the layers have moved.
+# Users match either sentence, as the layers have moved from one package to the other.
 _REFUSAL = f"{layers.PopnnLSTM._refusal} {REFUSAL_OF_ADDONS}"
 
 

@@ -11,7 +11,7 @@ from ipu_keras.ops.argument_checks import (
 )
 from ipu_keras.ops.math_ops import serialized_matmul
 
-# As `serialized_matmul` names the dimensions of `inputs @ kernel`.
+# The names that `serialized_matmul` has for the dimensions of `inputs @ kernel`.
 _DIMENSIONS = {
     "input_columns": "a_columns",
     "input_rows_kernel_columns": "a_rows_b_columns",
@@ -23,33 +23,33 @@ _DIMENSIONS = {
 class SerialDense(keras.layers.Layer):
     """A densely connected layer whose product is computed in several parts.
 
-    It returns `activation(inputs @ kernel + bias)`. One part after the other, forward and
+    The outputs are `activation(inputs @ kernel + bias)`. One part after the other, forward and
     backward, needs less memory for partial results than the whole product.
 
     Args:
         units: Size of the outputs' last axis.
-        serialization_factor: How many parts. It divides the dimension that is cut.
+        serialization_factor: Number of parts, which divides the dimension that is cut.
         serialization_dimension: Which dimension of `(..., m, k) @ (k, n)` is cut:
             `"input_columns"` is `m`, `"input_rows_kernel_columns"` is `k`, and `"kernel_rows"`
             is `n`.
         activation: Function of the outputs; `None` for none.
         use_bias: Whether to add a weight `bias`.
-        kernel_initializer: Of the weight `kernel`, `(k, units)`.
-        bias_initializer: Of `bias`, `(units,)`.
-        kernel_regularizer: Of `kernel`.
-        bias_regularizer: Of `bias`.
-        activity_regularizer: Of the outputs.
-        kernel_constraint: Of `kernel`.
-        bias_constraint: Of `bias`.
-        **kwargs: As for `keras.layers.Layer`.
+        kernel_initializer: Initializer of the weight `kernel`, `(k, units)`.
+        bias_initializer: Initializer of `bias`, `(units,)`.
+        kernel_regularizer: Regularizer of `kernel`; `None` for none.
+        bias_regularizer: Regularizer of `bias`; `None` for none.
+        activity_regularizer: Regularizer of the outputs; `None` for none.
+        kernel_constraint: Constraint of `kernel`; `None` for none.
+        bias_constraint: Constraint of `bias`; `None` for none.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(batch, ..., k)`.
-        **kwargs: Unused.
+        inputs: Tensor of the shape `(batch, ..., k)`.
+        **kwargs: Accepted and not used.
 
     Raises:
-        ValueError: `units` or the factor is no positive integer, or there is no such dimension;
-            when it is built or called, the factor does not divide the dimension.
+        ValueError: `units` or the factor is not a positive integer, or there is no such
+            dimension; when it is built or called, the factor does not divide the dimension.
 
     Example:
 
@@ -124,7 +124,7 @@ class SerialDense(keras.layers.Layer):
         self.input_spec = keras.layers.InputSpec(min_ndim=2, axes={-1: features})
 
     def _check_factor(self, input_shape) -> None:
-        """Of weights, whose sizes are known first; `call` checks that of inputs."""
+        """Checks the factor for sizes of weights, known first; `call` checks that of inputs."""
         sizes = {"input_rows_kernel_columns": input_shape[-1], "kernel_rows": self.units}
         size = sizes.get(self.serialization_dimension, 0)
         if size % self.serialization_factor:
@@ -135,7 +135,8 @@ class SerialDense(keras.layers.Layer):
             )
 
     def call(self, inputs, **kwargs):
-        # One product of all rows is faster than one for each matrix.
+        # One product of all rows is faster than one for each matrix. To cut `m` would then cut
+        # other rows.
         is_flat = self.serialization_dimension != "input_columns" and len(inputs.shape) > 2
         rows = keras.ops.reshape(inputs, (-1, inputs.shape[-1])) if is_flat else inputs
         outputs = serialized_matmul(

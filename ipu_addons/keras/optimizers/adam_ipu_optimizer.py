@@ -24,7 +24,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         weight -= rate * m / (sqrt(v) + epsilon)
 
     The moments are computed in the first of the compute precisions, and all else in the second.
-    Where all types are float32, it is `keras.optimizers.Adam`.
+    Where all types are float32, it equals `keras.optimizers.Adam`.
 
     Args:
         learning_rate: A float, a scalar tensor, a
@@ -35,10 +35,10 @@ class AdamIpuOptimizer(IpuOptimizerBase):
         epsilon: A float, for numerical stability; the "epsilon hat" of the paper. Defaults to
             `1e-7`.
         amsgrad: Whether to divide by the largest second moment so far. Defaults to `False`.
-        name: Of the optimizer. Defaults to `"Adam"`.
-        m_dtype: Of the first moments; `None` for that of each weight. Defaults to `None`.
-        v_dtype: Of the second moments. Defaults to `None`.
-        vhat_dtype: Of the largest second moments, which exist with `amsgrad`. Defaults to
+        name: Name of the optimizer. Defaults to `"Adam"`.
+        m_dtype: Type of the first moments; `None` for that of each weight. Defaults to `None`.
+        v_dtype: Type of the second moments. Defaults to `None`.
+        vhat_dtype: Type of the largest second moments, which exist with `amsgrad`. Defaults to
             `None`.
         debiasing: Whether to correct the moments for their start at zero; if not, `rate` is
             `learning_rate`. Defaults to `True`.
@@ -48,7 +48,7 @@ class AdamIpuOptimizer(IpuOptimizerBase):
             arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        TypeError: A data type is no floating point type.
+        TypeError: A data type is not a floating point type.
         ValueError: There are not two compute precisions, or a number is out of its range.
 
     References:
@@ -125,13 +125,17 @@ class AdamIpuOptimizer(IpuOptimizerBase):
             v = ops.maximum(ops.cast(self._velocity_hats[index], moments_dtype), v)
             self.assign(self._velocity_hats[index], v)
 
+        # Not read back from the state, which has them rounded to its own types.
         m, v = ops.cast(m, dtype), ops.cast(v, dtype)
         rate = self._debiased(self.current_rate(learning_rate, wide(dtype)), dtype)
         change = m * rate / (ops.sqrt(v) + self.epsilon)
         self.assign(variable, ops.cast(variable, dtype) - change)
 
     def _debiased(self, rate, dtype):
-        """The rate, whose type tells steps apart, as another type."""
+        """Returns the rate after its correction, as another type.
+
+        Its own type has to count the steps exactly, which float16 does only up to 2048.
+        """
         if self.debiasing:
             step = ops.cast(self.iterations + 1, rate.dtype)
             beta_1_power = ops.power(ops.cast(self.beta_1, rate.dtype), step)

@@ -1,4 +1,4 @@
-"""What the optimizers of this folder have in common: state of any type, and older arguments."""
+"""The base class of this folder's optimizers: state of any type, and older arguments."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,24 +16,26 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
     """A Keras optimizer whose state variables have data types of their own.
 
     What is computed is rounded to these types only where it is kept: steps are computed in
-    float32, or in float64 for weights of float64, unless a subclass is told otherwise.
-    Gradients of lookups are made dense, as on an IPU, so that several for one row add up.
+    float32, or in float64 for weights of float64, unless a subclass is told otherwise. Gradients
+    of lookups are made dense, as on an IPU, so that several for one row add up.
 
     Args:
         learning_rate: A float, a scalar tensor, a
             `keras.optimizers.schedules.LearningRateSchedule`, or a callable without arguments.
-        name: Of the optimizer.
+        name: Name of the optimizer.
         lr: The older name of `learning_rate`, which it replaces.
         decay: The rate in weight update t, from 0 on, is `learning_rate / (1 + decay * t)`.
             `learning_rate` of the optimizer stays as it is set.
-        outline_apply_gradients: Whether an IPU has the code of the update once and calls it
-            for each weight. `True` has no effect: results are the same, and reports do not model
-            it, of which it warns.
+        outline_apply_gradients: Whether an IPU has the code of the update once and calls it for
+            each weight. `True` has no effect: results are the same, and reports do not model it,
+            as a warning says.
         outline_apply_gradients_kwargs: Arguments of `outlined_function` for that code.
-        **kwargs: As of `keras.optimizers.Optimizer`, such as `clipnorm` and `clipvalue`.
+        **kwargs: Further arguments of `keras.optimizers.Optimizer`, such as `clipnorm` and
+            `clipvalue`.
 
     Raises:
-        TypeError: `outline_apply_gradients` is no boolean, or its `kwargs` are no dictionary.
+        TypeError: `outline_apply_gradients` is not a boolean, or its `kwargs` are not a
+            dictionary.
         ValueError: `decay` is negative, or given together with `weight_decay`.
     """
 
@@ -53,7 +55,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
         )
         decay = check_not_negative("decay", decay)
         if decay and self.weight_decay is not None:
-            # Keras applies it before `update_step`, with a rate that has not decayed.
+            # Keras applies `weight_decay` before `update_step`, with a rate that has not decayed.
             raise ValueError(
                 "`decay` and `weight_decay` cannot be combined. Pass "
                 "`keras.optimizers.schedules.InverseTimeDecay` as `learning_rate` instead of "
@@ -76,13 +78,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
     def add_state(self, variables: Sequence[Any], dtypes: Mapping[str, str | None]) -> tuple:
         """Makes the state of weights, zeros at first.
 
-        Args:
-            variables: The weights.
-            dtypes: The data type of each kind of state by its name; `None` for that of the
-                weight.
-
-        Returns:
-            A list of variables for each kind, in the order of the weights.
+        Returns a list of variables for each name in `dtypes`, in the order of the weights; a
+        type of None is that of the weight.
         """
         state: tuple[list, ...] = tuple([] for _ in dtypes)
         for variable in variables:
@@ -93,7 +90,7 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
     def _make_state(self, variable, name, dtype):
         if self._overwrite_variable_with_gradient(variable):
             return None
-        # As Keras does it, which has no argument for another type than the weight's.
+        # A copy of what Keras does, which has no argument for another type than the weight's.
         weight = variable.value if isinstance(variable, keras.Variable) else variable
         with self._distribution_strategy.extended.colocate_vars_with(weight):
             return self.add_variable(
@@ -103,13 +100,8 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
             )
 
     def current_rate(self, learning_rate: Any, dtype: str) -> Any:
-        """The learning rate of this update, after its decay.
-
-        Args:
-            learning_rate: What `update_step` is given.
-            dtype: In which to compute.
-        """
-        # Not in float16, which has no whole numbers between all of those above 2048.
+        """Returns the learning rate of this update, after its decay, in `dtype`."""
+        # Not computed in float16, which has only even numbers from 2048 on: it could not count.
         rate = converted("learning_rate", ops.cast, learning_rate, wide(dtype))
         if self.decay:
             rate = rate / (1.0 + self.decay * ops.cast(self.iterations, rate.dtype))
@@ -128,40 +120,28 @@ class IpuOptimizerBase(keras.optimizers.Optimizer):
 
 
 def path_of(variable: Any) -> str:
-    """What a weight is called, with its layers: `dense/kernel`."""
+    """Returns the name of a weight with its layers, such as `dense/kernel`."""
     return getattr(variable, "path", variable.name).partition(":")[0]
 
 
 def wide(dtype: Any) -> str:
-    """The type itself, or float32 if that has more bits."""
+    """Returns the type itself, or float32 if that has more bits."""
     return keras.backend.result_type(dtype, "float32")
 
 
 def stage_precisions(precisions: Sequence[str] | None, variable: Any) -> Sequence[str]:
-    """The types in which the two stages of a weight's update are computed.
-
-    Args:
-        precisions: What `compute_precisions` returned.
-        variable: The weight.
-    """
+    """Returns the types in which the two stages of a weight's update are computed."""
     return (wide(variable.dtype),) * 2 if precisions is None else precisions
 
 
 def dense(gradient: Any, dtype: str) -> Any:
-    """A gradient as a tensor of a type, also if it has only some rows."""
+    """Returns a gradient as a tensor of a type, also if it has only some rows."""
     return ops.cast(tf.convert_to_tensor(gradient), dtype)
 
 
 def dtype_name(argument: str, value: Any) -> str | None:
-    """The name of a data type that an argument stands for, which a configuration can hold.
-
-    Args:
-        argument: What users call it.
-        value: A data type, its name, or `None` for none.
-
-    Raises:
-        TypeError: It is no floating point type.
-    """
+    """Returns the name of a floating point type, which a configuration can hold; None stays
+    None."""
     if value is None:
         return None
     try:
@@ -177,15 +157,9 @@ def dtype_name(argument: str, value: Any) -> str | None:
 
 
 def compute_precisions(value: Any, stages: str) -> tuple[str, str] | None:
-    """The names of the types in which the two stages of an update are computed.
+    """Returns the names of the two types in which the stages of an update are computed.
 
-    Args:
-        value: What was given for `optimizer_compute_precisions`; `None` for the widest.
-        stages: What the two types are for.
-
-    Raises:
-        TypeError: They are no floating point types.
-        ValueError: They are not two.
+    None, for the widest, stays None; `stages` says in errors what the two types are for.
     """
     if value is None:
         return None
@@ -204,7 +178,7 @@ def compute_precisions(value: Any, stages: str) -> tuple[str, str] | None:
 
 
 def _rate(value: Any) -> Any:
-    """Numbers and constant tensors as floats, which is what Keras takes besides schedules."""
+    """Returns numbers and constant tensors as floats: Keras takes floats and schedules only."""
     if isinstance(value, int | np.number | np.ndarray | tf.Tensor):
         return converted("learning_rate", float, value)
     return value

@@ -26,7 +26,7 @@ from ipu_keras.ops.argument_checks import (
 class LAMBIpuOptimizer(IpuOptimizerBase):
     """LAMB, which adapts the learning rate to each weight, with a choice of data types.
 
-    For large batches. With g the gradient in weight update t, from 1 on:
+    The optimizer is for large batches. With g the gradient in weight update t, from 1 on:
 
         m = beta_1 * m + (1 - beta_1) * g
         v = beta_2 * v + (1 - beta_2) * g**2
@@ -38,7 +38,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         weight -= learning_rate * norm(weight) / norm(update) * update
 
     The ratio of norms is 1 if one of them is 0. Where all types are float32, and without the
-    decay of weights, it is `keras.optimizers.Lamb`.
+    decay of weights, it equals `keras.optimizers.Lamb`.
 
     Args:
         learning_rate: A float, a scalar tensor, a
@@ -52,11 +52,11 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
             `"sequential/dense/bias"`) has a match do not decay. Defaults to `None`, for none.
         exclude_from_layer_adaptation: A list of regular expressions; the ratio of such weights
             is 1. Defaults to `None`, for those that do not decay.
-        name: Of the optimizer. Defaults to `"LAMB"`.
+        name: Name of the optimizer. Defaults to `"LAMB"`.
         debiasing: Whether to correct the moments for their start at zero, by the divisions by
             `1 - beta**t`. Defaults to `True`.
-        m_dtype: Of the first moments; `None` for that of each weight. Defaults to `None`.
-        v_dtype: Of the second moments. Defaults to `None`.
+        m_dtype: Type of the first moments; `None` for that of each weight. Defaults to `None`.
+        v_dtype: Type of the second moments. Defaults to `None`.
         weight_norm_clip: A float, the largest norm of a weight that the ratio takes into
             account. Defaults to `None`, for no limit.
         optimizer_compute_precisions: Two data types, in which the two parts are computed.
@@ -66,7 +66,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
             arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        TypeError: A data type is no floating point type, or the expressions are no list.
+        TypeError: A data type is not a floating point type, or the expressions are not a list.
         ValueError: There are not two compute precisions, or a number is out of its range.
 
     References:
@@ -103,7 +103,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.beta_2 = check_share("beta_2", beta_2)
         self.epsilon = check_number("epsilon", epsilon)
         self.weight_decay_rate = check_number("weight_decay_rate", weight_decay_rate)
-        # Keras has a method of the name `exclude_from_weight_decay`.
+        # Not under the argument's name: Keras has a method `exclude_from_weight_decay`.
         self.weight_decay_exclusions = _patterns(
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
@@ -132,7 +132,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self._momentums, self._velocities = self.add_state(
             variables, {"momentum": self.m_dtype, "velocity": self.v_dtype}
         )
-        # `update_step` gets TensorFlow's variables, which have no path.
+        # Matched here, as `update_step` gets TensorFlow's variables, which have no path.
         paths = [path_of(variable) for variable in variables]
         self._decays = [not _matches(self.weight_decay_exclusions, path) for path in paths]
         unadapted = self.layer_adaptation_exclusions
@@ -154,7 +154,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.assign(variable, weight - rate * update)
 
     def _adam_update(self, gradient, index):
-        """The step of Adam for a weight, in the type of its gradient; keeps the moments."""
+        """Returns Adam's step for a weight, in the gradient's type, and keeps the moments."""
         dtype = gradient.dtype
         m = ops.cast(self._momentums[index], dtype)
         m = m + (gradient - m) * (1 - self.beta_1)
@@ -165,20 +165,21 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
         self.assign(self._velocities[index], v)
 
         if self.debiasing:
-            # In float32: the largest step that float16 can tell apart from the next is 2048.
+            # In float32, as float16 cannot tell steps apart above 2048.
             step = ops.cast(self.iterations + 1, "float32")
             m = m / ops.cast(1 - ops.power(self.beta_1, step), dtype)
             v = v / ops.cast(1 - ops.power(self.beta_2, step), dtype)
         return m / (ops.sqrt(v) + self.epsilon)
 
     def _trust_ratio(self, weight, update):
-        """The ratio of norms, by which the learning rate is multiplied."""
-        # Of Keras, `ops.norm` refuses scalars.
+        """Returns the ratio of norms, by which the learning rate is multiplied."""
+        # TensorFlow's norm, as `keras.ops.norm` refuses scalars.
         weight_norm, update_norm = tf.norm(weight), tf.norm(update)
         if self.weight_norm_clip is not None:
             weight_norm = ops.minimum(weight_norm, self.weight_norm_clip)
         has_ratio = ops.logical_and(weight_norm > 0, update_norm > 0)
         one = ops.ones_like(update_norm)
+        # A weight of zeros, as biases are at first, would otherwise never move.
         return ops.where(has_ratio, weight_norm / ops.where(has_ratio, update_norm, one), one)
 
     def get_config(self):

@@ -22,7 +22,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
 
     and with Nesterov momentum, `weight += momentum * velocity - learning_rate * g`. The velocity
     is computed in the first of the compute precisions, and the weight in the second. Where all
-    types are float32, it is `keras.optimizers.SGD`.
+    types are float32, it equals `keras.optimizers.SGD`.
 
     Args:
         learning_rate: A float, a scalar tensor, a
@@ -30,9 +30,9 @@ class SGDIpuOptimizer(IpuOptimizerBase):
             Defaults to `0.01`.
         momentum: A float from 0 to 1. Defaults to `0.0`, for none.
         nesterov: Whether it is Nesterov momentum. Defaults to `False`.
-        name: Of the optimizer. Defaults to `"SGD"`.
-        momentum_accum_dtype: Of the velocities, which exist with momentum; `None` for that of
-            each weight. Defaults to `None`.
+        name: Name of the optimizer. Defaults to `"SGD"`.
+        momentum_accum_dtype: Type of the velocities, which exist with momentum; `None` for that
+            of each weight. Defaults to `None`.
         optimizer_compute_precisions: Two data types, in which `learning_rate * g` with the
             velocity, and the weight, are computed; one type alone in the tuple is for both.
             Defaults to `None`: float32, or float64 for weights of float64.
@@ -40,7 +40,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
             arguments of `keras.optimizers.Optimizer`.
 
     Raises:
-        TypeError: A data type is no floating point type.
+        TypeError: A data type is not a floating point type.
         ValueError: `momentum` is not between 0 and 1, or there are not two compute precisions.
 
     References:
@@ -74,7 +74,7 @@ class SGDIpuOptimizer(IpuOptimizerBase):
         self.nesterov = check_flag("nesterov", nesterov)
         self.momentum_accum_dtype = dtype_name("momentum_accum_dtype", momentum_accum_dtype)
         if isinstance(optimizer_compute_precisions, list | tuple):
-            # Without momentum there is one stage.
+            # Without momentum there is one stage, so that one type will do.
             alone = len(optimizer_compute_precisions) == 1
             optimizer_compute_precisions *= 2 if alone else 1
         self.optimizer_compute_precisions = compute_precisions(

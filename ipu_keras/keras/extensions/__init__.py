@@ -1,4 +1,5 @@
-"""The IPU side of Keras models: the classes that models made in a strategy's scope gain."""
+"""The IPU side of Keras models: the classes that models gain when a strategy's scope makes
+them."""
 
 from ipu_keras.keras.extensions.attachment import attach_extensions
 from ipu_keras.keras.extensions.batch_norm import attach_batch_norm
@@ -25,6 +26,8 @@ from ipu_keras.keras.extensions.sequential_extension import (
     SequentialExtension as SequentialExtension,
 )
 
+# Importing this package is what installs the hooks; each does nothing outside of a strategy's
+# scope, and installing twice leaves one hook.
 attach_batch_norm()
 attach_extensions()
 attach_lstm()

@@ -1,4 +1,4 @@
-"""How a model that is not pipelined accumulates gradients: one frozen value, and its checks."""
+"""The options of gradient accumulation for a model that is not pipelined, and their checks."""
 
 import inspect
 import warnings
@@ -22,17 +22,14 @@ _OPTIMIZER_ARGUMENTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AccumulationOptions:
-    """What `set_gradient_accumulation_options` has set.
+    """The arguments of `set_gradient_accumulation_options`, after their checks.
 
     Args:
-        steps_per_replica: Steps per weight update; `None` or 1 for none.
-        reduction: How the gradients of these steps become one.
-        dtype: Of the accumulators.
+        steps_per_replica: Steps per weight update, where `None` and 1 both mean no accumulation.
         offload_weight_update_variables: Whether variables that only the weight update needs lie
             in remote memory; `None` leaves it to the compiler.
-        replicated_optimizer_state_sharding: Whether each replica holds a part of those; `None`
-            if they are offloaded.
-        name: Of the operations of the weight update; `None` for the default.
+        replicated_optimizer_state_sharding: Whether each replica holds only a part of those
+            variables; `None` means that it does if they are offloaded.
     """
 
     steps_per_replica: int | None = None
@@ -46,16 +43,9 @@ class AccumulationOptions:
 def accumulation_options(
     steps_per_replica: Any, reduction: Any, kwargs: Mapping[str, Any]
 ) -> AccumulationOptions:
-    """Checks the arguments of `set_gradient_accumulation_options`.
+    """Checks the arguments of `set_gradient_accumulation_options` and returns them as one value.
 
-    Args:
-        steps_per_replica: Steps per weight update.
-        reduction: A reduction method or its name.
-        kwargs: What is forwarded to the gradient accumulation optimizer.
-
-    Raises:
-        ValueError: A value is not valid, or a key is another argument's business.
-        TypeError: The optimizer has no such argument, or a value has the wrong type.
+    `kwargs` are those that go on to the gradient accumulation optimizer.
     """
     steps_per_replica = accumulation_steps(steps_per_replica)
     method = GradientAccumulationReductionMethod.parse(
@@ -73,11 +63,7 @@ def accumulation_options(
 
 
 def warn_of_no_effect(options: AccumulationOptions) -> None:
-    """Warns of options that change neither what is computed nor what reports model.
-
-    Args:
-        options: What was set on a model that is not pipelined.
-    """
+    """Warns of options that change neither the results nor what reports model."""
     idle = ("offload_weight_update_variables", "replicated_optimizer_state_sharding", "name")
     given = [name for name in idle if getattr(options, name)]
     if given:
@@ -90,14 +76,7 @@ def warn_of_no_effect(options: AccumulationOptions) -> None:
 
 
 def accumulation_steps(steps: Any) -> int | None:
-    """Checks a count of accumulated steps; `None` stands for not set.
-
-    Args:
-        steps: As `settings.counts.positive_integer` takes it.
-
-    Raises:
-        ValueError: It is not a positive integer.
-    """
+    """Returns a count of accumulated steps once it is checked; `None` means that none was set."""
     if steps is None:
         return None
     count = integer_in(steps)
@@ -110,14 +89,10 @@ def accumulation_steps(steps: Any) -> int | None:
 
 
 def check_minimize(optimizer: Any, base: type) -> None:
-    """Checks that an optimizer to be wrapped leaves `minimize` alone.
+    """Refuses an optimizer that overrides `minimize`, or that wraps one which does.
 
-    Args:
-        optimizer: The optimizer of a compiled model; `None` for none. It may wrap others.
-        base: The class whose `minimize` it may inherit.
-
-    Raises:
-        ValueError: The class of the optimizer, or of one that it wraps, overrides `minimize`.
+    Keras 3 never calls `minimize`, so what a user wrote there would be skipped in silence.
+    `base` is the optimizer class whose own `minimize` is allowed.
     """
     inherited = inspect.getattr_static(base, "minimize", None)
     for one in with_wrapped(optimizer, base):
@@ -133,14 +108,10 @@ def check_minimize(optimizer: Any, base: type) -> None:
 
 
 def with_wrapped(optimizer: Any, base: type) -> list[Any]:
-    """An optimizer and those that it wraps, outermost first.
-
-    Args:
-        optimizer: Such as a `LossScaleOptimizer`; `None` for none.
-        base: The class of what counts as an optimizer among its attributes.
-    """
+    """Returns an optimizer and those that it wraps, such as a `LossScaleOptimizer`'s, outermost
+    first."""
     found: list[Any] = [] if optimizer is None else [optimizer]
-    for one in found:  # which grows meanwhile
+    for one in found:  # the list grows while it is read: wrappers may be nested
         values = getattr(one, "__dict__", {}).values()
         found += [v for v in values if isinstance(v, base) and all(v is not f for f in found)]
     return found
@@ -166,16 +137,7 @@ def _check_keys(kwargs: Mapping[str, Any]) -> None:
 
 
 def refuse_unknown(what: str, kwargs: Mapping[str, Any], known) -> None:
-    """Refuses arguments that what they are for does not have.
-
-    Args:
-        what: The callable or object that takes the arguments, for the error.
-        kwargs: The arguments.
-        known: Names of those that it has.
-
-    Raises:
-        TypeError: There is such an argument.
-    """
+    """Raises a `TypeError` if `kwargs` names an argument that `what` does not have."""
     unknown = sorted(set(kwargs) - set(known))
     if unknown:
         raise TypeError(

@@ -1,4 +1,4 @@
-"""What a method of a model was given, as a note of the errors that it raises."""
+"""Notes on errors that say which arguments a method of a model was given."""
 
 import functools
 import inspect
@@ -14,10 +14,9 @@ def notes_arguments(of: Callable | None = None) -> Callable[[_Method], _Method]:
     """Makes a method add what it was given to its errors, most of which are Keras's own.
 
     Keras says what a layer did not take, and not which argument that came from. Type and text of
-    an error stay as they are: Python prints notes after them.
-
-    Args:
-        of: Keras's method, whose arguments it takes; `None` if it has arguments of its own.
+    an error stay as they are, because scripts and tests match them: Python prints notes after
+    them. `of` is the method of Keras whose signature names the arguments; `None` means the
+    decorated one.
 
     Example:
 
@@ -48,12 +47,12 @@ def notes_arguments(of: Callable | None = None) -> Callable[[_Method], _Method]:
 
 
 def _add_note(error: Exception, title: str, signature: inspect.Signature, args, kwargs) -> None:
-    # Of methods that call each other, the innermost says what was wrong.
+    # Methods call each other, as `fit` calls `evaluate`; the innermost was given what is wrong.
     if any(note.startswith("Arguments of `") for note in getattr(error, "__notes__", ())):
         return
     try:
         _, *given = signature.bind(*args, **kwargs).arguments.items()
-    except TypeError:  # an argument that there is none of, which the error says
+    except TypeError:  # the error itself says that there is no such argument
         return
     error.add_note(title + ", ".join(_shown(*argument) for argument in given))
 

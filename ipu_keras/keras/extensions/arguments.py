@@ -1,4 +1,4 @@
-"""The arguments of calls of Keras's methods, by name."""
+"""Calls of Keras's methods as dictionaries of their arguments."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -6,10 +6,8 @@ from typing import Any
 
 
 class Arguments:
-    """What a method of a model takes.
-
-    Args:
-        method: The method; to look at its signature takes as long as to look at the data.
+    """The signature of a method of a model, kept because to inspect it takes as long as a look
+    at the data.
 
     Example:
 
@@ -22,16 +20,7 @@ class Arguments:
         self._signature = inspect.signature(method)
 
     def bound(self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, defaults included.
-
-        Args:
-            model: What the method is called of.
-            args: Positional arguments.
-            kwargs: Named arguments.
-
-        Raises:
-            TypeError: The method does not take these.
-        """
+        """Returns the arguments of a call by name, defaults included."""
         bound = self._signature.bind(model, *args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)

@@ -1,4 +1,4 @@
-"""The arrays that `fit`, `evaluate` and `predict` are given, in place of a `tf.data` pipeline."""
+"""Arrays given to `fit`, `evaluate` and `predict`, read without a `tf.data` pipeline."""
 
 import functools
 from collections.abc import Mapping
@@ -28,18 +28,20 @@ from ipu_keras.internals.keras.data import (
 from ipu_keras.internals.tensorflow.contexts import seeds_in_a_function
 from ipu_keras.keras.extensions.dataset_feeds import Check
 
-# Booleans, integers and floating point numbers, as NumPy calls their kinds.
+# NumPy's letters for the kinds that feeds carry: booleans, integers and floating point numbers.
 _NUMBERS = "biuf"
 
 
 class ArrayData(ArrayDataAdapter):
-    """Keras's adapter of arrays, from which feeds take the batches.
+    """Keras's adapter of arrays, except that feeds cut the batches out of the arrays.
 
-    Keras makes a pipeline of `tf.data` of them. Checks, errors and weights of samples are Keras's.
+    Keras would make a `tf.data` pipeline, which costs more than the copy of a small batch. The
+    checks, the errors and the sample weights remain Keras's.
     """
 
     def get_tf_dataset(self) -> Any:
-        """An `ArraySource`; Keras's dataset of arrays that are sparse, ragged or no numbers."""
+        """Returns an `ArraySource`, or Keras's dataset where an array is sparse, ragged or not
+        of numbers."""
         if not self._are_dense:
             return super().get_tf_dataset()
         shuffle = _shuffle(shuffle_of(self))
@@ -59,11 +61,11 @@ class ArrayData(ArrayDataAdapter):
 
 
 class WholeBatches(ArrayData):
-    """Arrays of which a pass leaves out what is no whole batch."""
+    """Arrays whose passes leave out the rows at the end that fill no batch."""
 
     @property
     def num_left_out(self) -> int:
-        """Rows that are no whole batch; of arrays from which Keras makes the batches none."""
+        """Rows that fill no batch; 0 for arrays that Keras's own dataset batches."""
         return (super().partial_batch_size or 0) if self._are_dense else 0
 
     @property
@@ -73,34 +75,27 @@ class WholeBatches(ArrayData):
 
     @property
     def partial_batch_size(self) -> int | None:
-        """Rows of a last batch that is no whole one, where it is not left out."""
+        """Rows of a smaller last batch that is not left out; `None` if there is none."""
         return None if self.num_left_out else super().partial_batch_size
 
 
 class ArraySource:
-    """Batches from arrays.
+    """Cuts batches from arrays, shuffled if `shuffle` is given.
 
-    Args:
-        structure: That of a batch, with whole arrays at its leaves.
-        leaves: These arrays.
-        batch_size: Rows of a batch.
-        shuffle: Their order, if it is not that of the arrays.
+    `structure` is that of a batch, whose leaves are the whole arrays or None; `leaves` has the
+    arrays among these.
     """
 
     def __init__(self, structure: Any, leaves: list, batch_size: int, shuffle: Shuffle | None):
         self._structure = structure
         self._batch_size = batch_size
-        # As in stock Keras, a callback that changes an array changes the next call only.
+        # A copy: as in stock Keras, a callback that changes an array changes the next call only.
         self._batches = ArrayBatches([_kept(leaf) for leaf in leaves], batch_size, shuffle)
 
     @functools.cached_property
     def element(self) -> ElementFormat:
-        """The format of the batches.
-
-        Raises:
-            tf.errors.InvalidArgumentError: A tensor is empty.
-            tf.errors.FailedPreconditionError: A feed cannot carry a dtype.
-        """
+        """The format of the batches; an error if a tensor is empty or of a type that feeds
+        cannot carry."""
 
         def spec(leaf: Any) -> tf.TensorSpec | None:
             if leaf is None:
@@ -110,9 +105,10 @@ class ArraySource:
         return element_format(mapped(spec, self._structure))
 
     def feed(self, check: Check | None, **options: Any) -> ElementFeed:
-        """A feed over one pass."""
+        """Returns a feed over one pass."""
         num_steps = options["num_steps"]
-        # Nothing computes yet while the first super-batch is made.
+        # A single execution gains nothing from a thread that prepares the next: nothing computes
+        # yet while the first super-batch is made.
         ahead = len(self._batches) > num_steps and worth_a_thread(self.element, num_steps)
         return ElementFeed(
             lambda: checked(self._batches, check), self.element, ahead=ahead, **options
@@ -125,19 +121,16 @@ class ArraySource:
 def with_array_data(
     call: Mapping[str, Any], steps: int | None, adapter_class: type[ArrayData] = ArrayData
 ) -> dict[str, Any]:
-    """The arguments of a call, in which arrays are the `x` that Keras takes as it is.
+    """Returns the arguments of a call, in which arrays have become an adapter that stands for
+    `x`.
 
-    Args:
-        call: The arguments of `fit`, `evaluate` or `predict`, by name.
-        steps: Of an epoch, as given by the user.
-        adapter_class: What the arrays become.
-
-    Raises:
-        ValueError: As Keras: the arrays do not fit each other.
+    Keras takes a data adapter as it is, and would wrap anything else anew. Its checks of the
+    arrays have run then. `steps` are those of an epoch that the user gave, None for none.
     """
     data = tuple(call.get(name) for name in ("x", "y", "sample_weight"))
     if isinstance(data[0], DataAdapter) or not are_arrays(data):
         return dict(call)
+    # The setting that Keras applies to the adapters that it makes itself.
     most = keras.config.max_steps_per_epoch()
     adapter = adapter_class(
         *data,
@@ -158,7 +151,7 @@ def _is_dense(leaf: Any) -> bool:
 
 
 def _kept(leaf: np.ndarray | tf.Tensor | tf.Variable) -> np.ndarray:
-    """An array that nobody changes."""
+    """Returns a copy that nobody changes."""
     if isinstance(leaf, np.ndarray):
         return leaf.copy()
     return np.asarray(leaf) if isinstance(leaf, tf.Tensor) else leaf.numpy()

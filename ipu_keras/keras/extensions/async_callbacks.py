@@ -1,4 +1,4 @@
-"""Callbacks that run once per step, beside the executions."""
+"""Callbacks of batches that run once per step, on a thread beside the executions."""
 
 import queue
 import threading
@@ -11,16 +11,15 @@ import tensorflow as tf
 
 
 class StepLogs(dict):
-    """The logs of the last step of an execution, with those of every step.
+    """The logs of an execution's last step, which also hold those of every step.
 
-    Args:
-        stacked: Logs of all steps, each value with a first axis over the steps and, within
-            a step, its replicas.
-        num_replicas: How many of these are of the same step.
+    The first axis of each value in `stacked` is over the steps and, within a step, its replicas.
     """
 
     def __init__(self, stacked: dict[str, Any], num_replicas: int = 1):
         self.num_replicas = num_replicas
+        # The last row is the last replica's, whose metrics a program of several replicas
+        # reports.
         super().__init__(tf.nest.map_structure(lambda values: values[-1], stacked))
         num_steps = len(tf.nest.flatten(stacked)[0])
         self.steps = [
@@ -32,15 +31,14 @@ class StepLogs(dict):
 class AsyncCallbackList(keras.callbacks.CallbackList):
     """Calls the callbacks of batches on a second thread, once per step and replica, in order.
 
-    The callbacks of epochs and of the whole run wait until those of all steps
-    before them are done. What a callback raises is raised at the next batch or
-    at the end of the epoch.
+    The callbacks of epochs and of the whole run wait until those of all steps before them are
+    done. What a callback raises is raised at the next batch or at the end of the epoch.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # Keras gives callbacks that it thinks safe to a pool of threads, which
-        # keeps no order.
+        # Keras hands callbacks that it takes for safe to a pool of threads, which keeps no
+        # order.
         self._async_train = self._async_test = self._async_predict = False
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         self._error: BaseException | None = None
@@ -48,19 +46,19 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
         self._thread: threading.Thread | None = None
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Nothing yet: each step begins on the second thread."""
+        """Does nothing: the second thread begins each step."""
 
     def on_train_batch_end(self, batch, logs=None):
         self._each_step(super().on_train_batch_begin, super().on_train_batch_end, batch, logs)
 
     def on_test_batch_begin(self, batch, logs=None):
-        """Nothing yet: each step begins on the second thread."""
+        """Does nothing: the second thread begins each step."""
 
     def on_test_batch_end(self, batch, logs=None):
         self._each_step(super().on_test_batch_begin, super().on_test_batch_end, batch, logs)
 
     def on_predict_batch_begin(self, batch, logs=None):
-        """Nothing yet: each step begins on the second thread."""
+        """Does nothing: the second thread begins each step."""
 
     def on_predict_batch_end(self, batch, logs=None):
         self._each_step(super().on_predict_batch_begin, super().on_predict_batch_end, batch, logs)
@@ -86,11 +84,7 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
         super().on_predict_end(logs)
 
     def wait(self) -> None:
-        """Waits for the callbacks of all steps so far.
-
-        Raises:
-            BaseException: What one of them raised.
-        """
+        """Waits for the callbacks of all steps so far, and raises what one of them raised."""
         self._stop()
         self._raise_error()
 
@@ -104,12 +98,14 @@ class AsyncCallbackList(keras.callbacks.CallbackList):
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="ipu-callbacks", daemon=True)
             self._thread.start()
+        # Keras tells of an execution by the index of its last step.
         first = last + 1 - len(logs.steps) // logs.num_replicas
         for index, step_logs in enumerate(logs.steps):
             self._calls.put((begin, end, first + index // logs.num_replicas, step_logs))
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
+            # The calls that are left are still taken off, up to the `None` that ends the loop.
             if self._ended:
                 continue
             begin, end, step, logs = call

@@ -1,4 +1,5 @@
-"""Gives Keras models that are made inside an `IPUStrategy`'s scope their extension."""
+"""Changes the class of Keras models that an `IPUStrategy`'s scope makes to one with the
+extension."""
 
 from typing import Any
 
@@ -14,41 +15,35 @@ from ipu_keras.keras.extensions.sequential_extension import SequentialExtension
 
 
 def attach_extensions() -> None:
-    """Lets `keras.Model` look for a strategy whenever an instance is made, once."""
+    """Makes `keras.Model` look for a strategy whenever an instance is made; further calls do
+    nothing."""
     tell_of_models(_extend)
 
 
 def _extend(model: keras.Model) -> None:
     if _extends_models() and not isinstance(model, ModelExtension):
         model.__class__ = extended_class(type(model))
-        _ = model._ipu  # which takes over what the model remembers as a layer
+        _ = model._ipu  # made now, to take over what the model remembers as a layer
 
 
 def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
-    """The class of the models of `cls` on an IPU.
+    """Returns the subclass of `cls` and of the extension that fits it, the same at every call.
 
-    It has the name and the module of `cls` and is saved as it, so that stock
-    Keras loads the model. Outside a strategy's scope it makes models of `cls`.
-
-    Args:
-        cls: A subclass of `keras.Model`.
-
-    Returns:
-        A subclass of `cls` and of the extension that fits, the same for every
-        call.
+    The class has the name and the module of `cls` and is saved as `cls`, so that stock Keras
+    loads the model. Outside a strategy's scope it makes models of `cls`.
     """
-    # Python knows the subclasses of a class, and forgets them with it.
+    # No table of our own: Python knows the subclasses of a class, and forgets them with it.
     for made in cls.__subclasses__():
         if _extends(made, cls):
             return made
 
     def __new__(extended, *args, **kwargs):
         if not _extends_models():
-            # Keras makes copies with the class of a model. What is returned is
-            # no instance of this class, so Python does not initialise it again.
+            # Keras makes copies with the class of a model. What this returns is no instance of
+            # `extended`, so Python does not call `__init__` a second time.
             return cls(*args, **kwargs)
-        # A subclass of `keras.Model` becomes a Functional one when it is first
-        # given inputs and outputs. Keras then calls this to have its class seen to.
+        # A subclass of `keras.Model` becomes a Functional one when it is first given inputs and
+        # outputs: Keras changes its bases, and calls `__new__` to have that done.
         extension = _extension_of(cls)
         if not issubclass(extended, extension):
             extended.__bases__ = (cls, extension)
@@ -66,7 +61,7 @@ def extended_class(cls: type[keras.Model]) -> type[ModelExtension]:
 
 
 def _extends(made: type, cls: type) -> bool:
-    """Whether a subclass was made here, and not by a user who took an extended class for one."""
+    """Whether a subclass was made here, and not by a user who subclassed an extended class."""
     same_name = (made.__module__, made.__qualname__) == (cls.__module__, cls.__qualname__)
     return same_name and issubclass(made, ModelExtension) and not issubclass(cls, ModelExtension)
 

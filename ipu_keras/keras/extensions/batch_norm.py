@@ -1,4 +1,4 @@
-"""Keras's batch normalization: across replicas, and as one operation where that is faster."""
+"""Keras's batch normalization across replicas, and as one operation where that is faster."""
 
 from typing import Any
 
@@ -12,32 +12,34 @@ from ipu_keras.tracing.replication import ReplicaGroups
 
 
 def attach_batch_norm() -> None:
-    """Extends Keras's layer, once.
+    """Lets Keras's layer share statistics between replicas and run as one operation.
 
-    It combines its statistics with those of other replicas, where it should, and is one
-    operation of TensorFlow's, where that is asked for. In programs of others it does what it
-    did.
+    It does the first where the layer or the configuration asks for it, the second where the
+    host's rewrites do. Outside of IPU programs the layer stays as it was.
     """
     extend_batch_norm(_fused, _across_replicas)
 
 
 def _fused(layer: Any, inputs: tf.Tensor) -> tf.Tensor | None:
-    """What the layer returns in training, where it is one operation."""
+    """Returns the layer's outputs in training if one operation computes them, else None."""
     fused = _can_be_fused(layer, inputs) and use_fused_batch_norm()
     return _normalized(layer, inputs) if fused else None
 
 
 def _across_replicas(layer: Any, mean: tf.Tensor, variance: tf.Tensor, mask: Any) -> tuple:
-    """The moments of this replica's batch, or of those of a group."""
+    """Returns the moments of this replica's batch, or those of its group of replicas."""
     groups = _groups_of(layer)
     if groups.size == 1:
         return mean, variance
+    # With a mask, replicas may have counted different numbers of rows.
     weight = None if mask is None else tf.reduce_sum(tf.cast(mask, mean.dtype))
     return moments_of_group(mean, variance, groups, weight)
 
 
 def _can_be_fused(layer: Any, inputs: tf.Tensor) -> bool:
-    """Whether TensorFlow's operation does in training what the layer does."""
+    """Whether `FusedBatchNormV3` does in training what the layer does."""
+    # The operation takes channels last, knows one replica only, and needs the number of samples
+    # here, for the variance below. A frozen layer normalizes with its moving averages.
     return (
         isinstance(inputs, tf.Tensor)
         and layer.trainable
@@ -51,8 +53,10 @@ def _can_be_fused(layer: Any, inputs: tf.Tensor) -> bool:
 
 
 def _normalized(layer: Any, inputs: tf.Tensor) -> tf.Tensor:
-    """What the layer returns in training, after it has updated its moving averages."""
+    """Returns the layer's outputs in training, after an update of its moving averages."""
     channels = inputs.shape[-1]
+    # The operation takes images only. Keras, too, computes moments of float16 in float32, where
+    # the squares do not overflow.
     images = tf.reshape(tf.cast(inputs, tf.float32), (inputs.shape[0], 1, -1, channels))
     outputs, mean, unbiased, *_ = tf.raw_ops.FusedBatchNormV3(
         x=images,
@@ -63,6 +67,8 @@ def _normalized(layer: Any, inputs: tf.Tensor) -> tf.Tensor:
         epsilon=layer.epsilon,
         is_training=True,
     )
+    # The operation returns the unbiased variance (Bessel's correction), where Keras averages the
+    # biased one.
     count = inputs.shape.num_elements() // channels
     variance = unbiased * ((count - 1) / count)
     for average, now in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
@@ -72,7 +78,7 @@ def _normalized(layer: Any, inputs: tf.Tensor) -> tf.Tensor:
 
 
 def _groups_of(layer: Any) -> ReplicaGroups:
-    """Those of the configuration, or all replicas if the layer itself asks for that."""
+    """Returns the configuration's groups, or all replicas in one if the layer asks for that."""
     if layer.synchronized:
         return replica_groups(None, "synchronized")
     return batch_norm_groups()

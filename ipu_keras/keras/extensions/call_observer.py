@@ -1,4 +1,4 @@
-"""Watches the calls of layers while a model is traced: to list them, or to name their stages."""
+"""Watches the calls of layers in a trace of a model, to list them or to name their stages."""
 
 import collections
 import contextlib
@@ -20,7 +20,7 @@ _observer: ContextVar[Observer | None] = ContextVar("call_observer", default=Non
 
 
 def attach_call_observer() -> None:
-    """Lets an observer stand around the calls of layers, once."""
+    """Hands the calls of all layers to the observer of this context, if one is set."""
     observe_calls(_observer.get)
 
 
@@ -28,26 +28,19 @@ def attach_call_observer() -> None:
 def in_stages(
     model: keras.Model, calls: Sequence[LayerCall], stages: Sequence[int | None]
 ) -> Iterator[None]:
-    """In this context the operations of a model's calls are traced in the scopes of their stages.
+    """Traces the operations of a model's calls in the name scopes of their pipeline stages.
 
-    Args:
-        model: The model, which may be called several times.
-        calls: The calls that one call of the model makes, in order.
-        stages: Their stages.
+    `calls` are those that one call of the model makes, in order, and `stages` theirs; the model
+    may be called several times.
     """
     with _observing(_StageScopes(model, calls, stages)):
         yield
 
 
 def recorded_calls(model: keras.Model, args: Any, kwargs: Any) -> tuple[LayerCall, ...]:
-    """The calls of layers in one pass through the `call` of a model, from a trace of it.
+    """Returns the calls of layers in one pass through a built model's `call`.
 
-    Nothing is computed and no state changes.
-
-    Args:
-        model: A built model.
-        args: Its positional arguments, tensors as `KerasTensor`.
-        kwargs: Its named arguments.
+    The model is traced with `KerasTensor`s, so nothing is computed and no state changes.
     """
     recorder = _Recorder(model)
     with _observing(recorder):
@@ -67,9 +60,9 @@ def _observing(observer: Observer | None) -> Iterator[None]:
 class _StageScopes:
     """Traces each call in the name scope of its stage.
 
-    A call is known by what is called and how often that was called before in this
-    call of the model. A layer that is called more often than was known stays in
-    the stage of its last known call.
+    A call is known by what is called, and by how often that was called before in this call of
+    the model. A layer that is called more often than was known stays in the stage of its last
+    known call.
     """
 
     def __init__(
@@ -89,7 +82,7 @@ class _StageScopes:
             return call(*args, **kwargs)
         stage = stages[min(self._num_calls[operation], len(stages) - 1)]
         self._num_calls[operation] += 1
-        # What is called inside belongs to this call.
+        # What the layer itself calls belongs to this call, in whatever stage it was made.
         with _observing(None), _scope_of(stage):
             return call(*args, **kwargs)
 
@@ -98,8 +91,8 @@ def _scope_of(stage: int | None) -> contextlib.AbstractContextManager:
     if stage is None:
         return contextlib.nullcontext()
     outer = tf.get_current_name_scope()
-    # With the slash at its end the scope is entered again, where TensorFlow else counts on:
-    # `pipeline_stage_0_1` for the second layer of stage 0.
+    # A name that ends in a slash enters the scope again. Without it TensorFlow makes the name
+    # unique: `pipeline_stage_0_1` for the second layer of stage 0.
     return tf.name_scope(f"{outer}/{stage_scope(stage)}/" if outer else f"{stage_scope(stage)}/")
 
 
@@ -110,9 +103,10 @@ class _Recorder:
         self._model = model
         self.calls: list[LayerCall] = []
         self._num_calls: collections.Counter = collections.Counter()
-        # Positions of calls by the tensors that they made.
+        # Positions of calls in the list, by the tensors that they returned.
         self._makers: dict[tuple[int, str], int] = {}
-        # Of the nested model that is being called, the scopes in which it was put together.
+        # For layers of the nested models called so far, the stages in whose scopes these were
+        # built.
         self._nested: dict[Any, list[int | None]] = {}
 
     def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
@@ -122,6 +116,7 @@ class _Recorder:
             self._enter(operation)
             return call(*args, **kwargs)
         inbound = self._inbound((args, kwargs))
+        # Layers that this one calls are a part of its call.
         with _observing(None):
             outputs = tree.map_structure(self._own, call(*args, **kwargs))
         for tensor in _tensors(outputs):
@@ -133,18 +128,22 @@ class _Recorder:
         return outputs
 
     def _enter(self, model: Any) -> None:
-        """Notes the scopes in which the calls in a nested model were made."""
+        """Notes the stages in whose scopes the calls in a nested model were made."""
         for call in nested_calls(model):
             self._nested.setdefault(call.operation, []).append(call.stage)
 
     def _stage_of(self, layer: keras.Layer) -> int | None:
         nested = self._nested.get(layer)
         stage = nested.pop(0) if nested else stage_of(layer)
+        # A scope at the call beats the one in which the layer was made.
         return stage if current_stage() is None else current_stage()
 
     def _own(self, value: Any) -> Any:
-        """A result of a call as a tensor that no other call has made, as one that only passes
-        its input on would."""
+        """Copies a result that an earlier call has already returned.
+
+        A layer that passes its input on, as Dropout does in inference, would else hide that call
+        or be hidden by it: both return one tensor.
+        """
         if not tf.is_tensor(value) or not isinstance(value, tf.Tensor):
             return value
         return tf.identity(value) if _key(value) in self._makers else value
@@ -152,6 +151,8 @@ class _Recorder:
     def _inbound(self, arguments: Any) -> tuple[int, ...]:
         found, seen = set(), set()
         pending = _tensors(arguments)
+        # Between two layers there may be operations of TensorFlow; the search goes up to the
+        # next results of layers and no further.
         while pending:
             key = _key(tensor := pending.pop())
             if key in self._makers:
@@ -168,4 +169,5 @@ def _tensors(structure: Any) -> list[tf.Tensor]:
 
 
 def _key(tensor: tf.Tensor) -> tuple[int, str]:
+    # Tensors compare elementwise, and names are unique within one graph only.
     return id(tensor.graph), tensor.name

@@ -1,4 +1,4 @@
-"""What the data of `fit`, `evaluate` and `predict` has to be for a static program."""
+"""Checks that the data of `fit`, `evaluate` and `predict` suits a program of static shapes."""
 
 import collections.abc
 import warnings
@@ -16,11 +16,7 @@ from ipu_keras.settings.argument_errors import noted
 
 
 def refuse_generators(x: Any) -> None:
-    """Refuses data whose length and shapes cannot be known.
-
-    Raises:
-        ValueError: `x` is a Python generator or iterator.
-    """
+    """Refuses Python generators and iterators, whose length and shapes cannot be known."""
     if isinstance(x, collections.abc.Iterator):
         raise ValueError(
             f"The provided set of data is of type `{type(x).__name__}` which is not compatible "
@@ -31,19 +27,10 @@ def refuse_generators(x: Any) -> None:
 
 
 def with_ipu_integers(batch: Any) -> Any:
-    """A batch whose integers are of a type that programs take.
+    """Returns a batch in which integers that feeds cannot carry have become int32, if they fit.
 
-    Batches in a method such as `train_on_batch` come as they are, without an infeed, whose
-    types are few.
-
-    Args:
-        batch: Arrays, tensors and numbers, in any structure.
-
-    Returns:
-        The same, with other integers than those of infeeds as int32.
-
-    Raises:
-        ValueError: A number is too large for int32.
+    Methods such as `train_on_batch` pass their batch without an infeed, so they need not refuse
+    int64 as `fit` does.
     """
     return tree.map_structure(_as_ipu_integers, batch)
 
@@ -73,19 +60,16 @@ def num_steps(
     epochs: int = 1,
     is_endless: Callable[[], bool],
 ) -> int:
-    """Steps of one epoch for each replica, which takes a batch in each.
+    """Returns the steps of one epoch for each replica, which takes a batch in every step.
 
-    Batches that the replicas cannot share evenly are dropped, of which a warning tells.
+    Batches that the replicas cannot share evenly are dropped, with a warning. It is an error if
+    the number cannot be known, or is less than that of replicas.
 
     Args:
-        num_batches: How many there are; `None` if nobody knows.
-        steps_per_epoch: As given by the user: the batches of all replicas together.
-        num_replicas: How many replicas there are.
-        epochs: That share the batches.
-        is_endless: Whether the batches never end, asked if nobody knows how many there are.
-
-    Raises:
-        ValueError: It cannot be known, or there are fewer batches than replicas.
+        num_batches: Number of batches in the data; `None` if nobody knows.
+        steps_per_epoch: What the user gave, the batches of all replicas together.
+        epochs: Number of epochs that share one pass over the batches.
+        is_endless: Whether the batches never end; called only if `num_batches` is `None`.
     """
     of_epoch = num_batches if steps_per_epoch is None else steps_per_epoch
     if num_batches is not None and num_batches < num_replicas:
@@ -105,7 +89,7 @@ def num_steps(
         )
     _warn_of_rest(of_epoch, num_replicas)
     if num_batches is not None and of_epoch * epochs > num_batches > of_epoch:
-        # The last batches of each pass, after which the data begins again.
+        # Epochs shorter than the data go through it in passes, each of which drops its own rest.
         _warn_of_rest(num_batches, num_replicas)
     return of_epoch // num_replicas
 
@@ -143,18 +127,10 @@ def _warn_of_rest(batches: int, num_replicas: int) -> None:
 def refuse_shortage(
     num_batches: int | None, steps_per_epoch: int | None, epochs: int, *, num_replicas: int = 1
 ) -> None:
-    """Refuses a run in which the batches are known to end within an epoch.
+    """Refuses a run in which the data are known to end within an epoch.
 
-    An epoch that begins when all have been used begins with the first one again, as in Keras.
-
-    Args:
-        num_batches: How many there are; `None` if nobody knows.
-        steps_per_epoch: As given by the user.
-        epochs: That share the batches.
-        num_replicas: Which share them too; what they cannot share evenly is dropped.
-
-    Raises:
-        ValueError: `steps_per_epoch` over all epochs asks for more.
+    An epoch that begins when all batches have been used begins with the first one again, as in
+    Keras. The arguments are those of `num_steps`.
     """
     if steps_per_epoch is None or num_batches is None:
         return
@@ -175,19 +151,11 @@ def refuse_shortage(
 def executed_steps(
     steps_per_execution: int, batches: int, per_epoch: bool, num_replicas: int = 1
 ) -> int:
-    """The steps of an execution that fit the batches.
+    """Returns `steps_per_execution`, a divisor of `batches`, or these with a warning if they are
+    fewer.
 
-    Args:
-        steps_per_execution: What the model was compiled with: those of each replica.
-        batches: Batches of one epoch for each replica.
-        per_epoch: Whether they were given as the steps of an epoch.
-        num_replicas: How many replicas there are.
-
-    Returns:
-        `steps_per_execution`, or `batches` when there are fewer, with a warning.
-
-    Raises:
-        ValueError: It does not divide the batches.
+    Both count the steps of one replica. `per_epoch` says that the user gave `steps_per_epoch`,
+    for the wording.
     """
     of_each = "" if num_replicas == 1 else f" for each of the {num_replicas} replicas"
     if steps_per_execution > batches:
@@ -212,15 +180,7 @@ def executed_steps(
 
 
 def refuse_partial_batch(batch_size: int, last_size: int | None) -> None:
-    """Refuses data whose last batch has fewer samples than a batch.
-
-    Args:
-        batch_size: Samples of a batch.
-        last_size: Of the last batch; `None` if it is a whole one.
-
-    Raises:
-        ValueError: It is not.
-    """
+    """Refuses data whose last batch is smaller; `last_size` is `None` if it is a whole one."""
     if last_size is not None:
         raise noted(
             ValueError(
@@ -233,31 +193,18 @@ def refuse_partial_batch(batch_size: int, last_size: int | None) -> None:
 
 
 def refuse_partial_last(first: ElementFormat, last: ElementFormat) -> None:
-    """Refuses data whose last batch has fewer samples than its first.
-
-    Args:
-        first: Format of the first batch.
-        last: Format of the last batch.
-
-    Raises:
-        ValueError: They differ in the size of a first axis.
-    """
+    """Refuses data whose last batch differs from its first in the size of a first axis."""
     for one, other in zip(first.specs, last.specs, strict=False):
         if one.shape[:1] != other.shape[:1]:
             refuse_partial_batch(one.shape[0], other.shape[0])
 
 
 def nan_label_check(element: ElementFormat, loss: Any) -> Callable[[list[np.ndarray]], None] | None:
-    """How to refuse labels that are not a number, which would destroy the weights.
+    """Returns a function that raises if an array of labels holds NaN, or None if none is needed.
 
-    Args:
-        element: Format of the batches.
-        loss: Of the compiled model. One of the user's own may give such labels a
-            meaning.
-
-    Returns:
-        Called with the arrays of batches it raises a `ValueError` if a label is
-        NaN; `None` if no label can be, or if not every output has a loss of Keras.
+    NaN labels would destroy the weights, and no step could be traced back to them. Labels
+    without floats cannot hold NaN, and a loss of the user's own may give NaN a meaning, such as
+    a missing label.
     """
     _, labels, _ = keras.utils.unpack_x_y_sample_weight(element.structure)
     if labels is None:

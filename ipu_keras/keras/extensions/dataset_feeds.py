@@ -1,4 +1,4 @@
-"""Feeds in place of the data that Keras iterates."""
+"""Feeds that stand in place of the data that Keras iterates, and the sources of their batches."""
 
 import contextlib
 import copy
@@ -20,40 +20,33 @@ from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
 from ipu_keras.runtime import FeedMemory
 
-# Called with the arrays of batches; raises on what no program must see.
+# Called with the arrays of each batch; raises on values that no program must see.
 Check = Callable[[list[np.ndarray]], None]
 
 
 class Source(Protocol):
-    """Where feeds have their batches from."""
+    """Where feeds get their batches from."""
 
     @property
     def element(self) -> ElementFormat:
         """The format of the batches."""
 
     def feed(self, check: Check | None, **options: Any) -> ElementFeed:
-        """A feed over one pass.
-
-        Args:
-            check: Checks the batches; `None` for no check.
-            **options: The other arguments of `Feed`.
-        """
+        """Returns a feed over one pass; `options` are the other arguments of `Feed`."""
 
     def close(self) -> None:
         """Stops what reads ahead."""
 
 
 class DatasetFeeds:
-    """What Keras iterates in place of a dataset: a new feed for each pass.
+    """What Keras iterates in place of a dataset: each pass gets a new feed.
 
     Args:
-        source: The data.
-        num_batches: Batches per execution.
+        num_batches: Batches in one execution, of all its steps and replicas.
         num_steps: Steps of each replica in a pass.
         prefetch_depth: Executions whose data is prepared ahead.
-        check: Checks the batches; `None` for no check.
-        name: What errors call the feeds.
-        memory: Of their super-batches.
+        name: Name of the feeds in errors.
+        memory: Where the super-batches of the feeds lie.
     """
 
     def __init__(
@@ -87,7 +80,7 @@ class DatasetFeeds:
 
     def close(self) -> None:
         """Stops the threads of the last pass."""
-        # The source first: the feed may be waiting for a batch of its workers.
+        # The source first: the feed may be waiting for a batch of the source's workers.
         self._source.close()
         self._close_feed()
 
@@ -98,21 +91,13 @@ class DatasetFeeds:
 
 
 class DatasetSource:
-    """Batches from the `tf.data.Dataset` that a data adapter of Keras has made.
-
-    Args:
-        adapter: The adapter.
-        dataset: Its dataset.
-
-    Raises:
-        ValueError: A shape is not fully defined.
-        tf.errors.FailedPreconditionError: A feed cannot carry a dtype.
-    """
+    """Batches from the `tf.data.Dataset` that a data adapter of Keras has made."""
 
     def __init__(self, adapter: DataAdapter, dataset: tf.data.Dataset):
         spec = dataset.element_spec
         if isinstance(adapter, ArrayDataAdapter):
-            # Keras leaves the batch axis open for a partial last batch, which was refused.
+            # Keras leaves the batch axis open for a partial last batch, which has been refused
+            # by now.
             spec = tf.nest.map_structure(
                 lambda leaf: _with_batch_size(leaf, adapter.batch_size), spec
             )
@@ -120,7 +105,7 @@ class DatasetSource:
         self._dataset = dataset
 
     def feed(self, check: Check | None, **options: Any) -> ElementFeed:
-        """A feed over one pass."""
+        """Returns a feed over one pass."""
         return DatasetFeed(self._dataset, self.element, check=check, **options)
 
     def close(self) -> None:
@@ -128,28 +113,21 @@ class DatasetSource:
 
 
 class PyDatasetSource:
-    """Batches from a `keras.utils.PyDataset`, without the detour through `tf.data`.
+    """Batches from a `keras.utils.PyDataset`, without Keras's detour through `tf.data`.
 
-    The detour would turn what the user's code raises into an error of
-    TensorFlow, and hide the batch size.
-
-    Args:
-        adapter: Keras's adapter of the data. Its workers become those of this
-            source: Keras stops them at the end of an epoch, when a feed may
-            have read ahead.
-
-    Raises:
-        ValueError: The batches differ in shape.
-        tf.errors.FailedPreconditionError: A feed cannot carry a dtype.
+    The detour would turn what the user's code raises into an error of TensorFlow, and hide the
+    batch size.
     """
 
     def __init__(self, adapter: PyDatasetAdapter):
         self.element = self._format(adapter)
+        # The copy takes the workers: Keras would stop them at the end of an epoch, when a feed
+        # may already have read ahead into the next.
         self._adapter = copy.copy(adapter)
         adapter.enqueuer = None
 
     def feed(self, check: Check | None, **options: Any) -> ElementFeed:
-        """A feed over one pass."""
+        """Returns a feed over one pass."""
 
         def rows() -> Iterable[list[np.ndarray]]:
             batches = self._adapter.get_numpy_iterator()
@@ -161,14 +139,14 @@ class PyDatasetSource:
         """Stops the workers."""
         enqueuer = self._adapter.enqueuer
         if enqueuer is not None:
-            # It raises what a worker raised on a batch that nobody will read.
+            # `stop` raises what a worker raised on a batch that nobody will read.
             with contextlib.suppress(Exception):
                 enqueuer.stop()
 
     @staticmethod
     def _format(adapter: PyDatasetAdapter) -> ElementFormat:
         def batch(index: int) -> Any:
-            # The method applies class weights and completes what the user may leave out.
+            # Keras's method applies class weights and adds what users may leave out.
             return adapter._standardize_batch(adapter.py_dataset[index])
 
         element = batch_format(batch(0))

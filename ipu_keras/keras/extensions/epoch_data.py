@@ -1,4 +1,5 @@
-"""The data of one call of `fit`, `evaluate` or `predict`: Keras's iterator, and its one owner."""
+"""The data of one call of `fit`, `evaluate` or `predict`; only this module changes Keras's
+iterator."""
 
 from typing import Any
 
@@ -17,13 +18,11 @@ from ipu_keras.keras.extensions.dataset_feeds import (
 
 
 class EpochData:
-    """What the checks and the feeds of a call need of Keras's iterator, and change of it.
+    """Reads Keras's iterator for checks and feeds, and makes it iterate feeds instead of its
+    data.
 
-    Args:
-        iterator: Keras's iterator over the data, before its first pass.
-
-    Raises:
-        ValueError: Arrays whose last batch is a partial one.
+    The iterator must not have begun its first pass. Arrays with a partial last batch are
+    refused.
     """
 
     def __init__(self, iterator: TFEpochIterator):
@@ -34,22 +33,22 @@ class EpochData:
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches there are; `None` if nobody knows."""
+        """How many batches the data has; `None` if nobody knows."""
         return self._iterator.data_adapter.num_batches
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """As given by the user; `None` if it was not."""
+        """The steps that the user gave; `None` if they gave none."""
         return self._iterator.steps_per_epoch
 
     @property
     def steps_per_execution(self) -> int:
-        """Steps of a replica in an execution."""
+        """Steps that each replica takes in one execution."""
         return self._iterator.steps_per_execution
 
     @property
     def feeds(self) -> DatasetFeeds | None:
-        """What is iterated in each epoch, once it has been replaced."""
+        """The feeds that each epoch iterates; `None` before `replace`."""
         feeds = self._iterator._distributed_dataset
         return feeds if isinstance(feeds, DatasetFeeds) else None
 
@@ -59,12 +58,7 @@ class EpochData:
         return bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
 
     def source(self) -> Source:
-        """Where feeds have the batches from.
-
-        Raises:
-            ValueError: A shape is not fully defined, or the batches differ in shape.
-            tf.errors.FailedPreconditionError: A feed cannot carry a dtype.
-        """
+        """Returns where feeds get the batches from, or raises if no feed can carry them."""
         adapter = self._iterator.data_adapter
         if isinstance(adapter, PyDatasetAdapter):
             return PyDatasetSource(adapter)
@@ -79,16 +73,16 @@ class EpochData:
         steps_per_epoch: int,
         batches_per_step: int,
     ) -> None:
-        """Makes Keras iterate feeds, of which each gives the data of an execution.
+        """Makes Keras iterate feeds, each item of which is the data of one execution.
 
         Args:
-            feeds: In place of the dataset.
-            steps_per_execution: What Keras counts on by.
-            steps_per_epoch: Of each replica, which Keras counts if the user gave a number.
-            batches_per_step: Batches that all replicas together take in a step. Keras takes
-                the number of batches for the number of steps in an epoch.
+            steps_per_execution: The increment by which Keras counts steps.
+            steps_per_epoch: Steps of each replica, which Keras uses only if the user gave a
+                number.
+            batches_per_step: Batches that all replicas together take in one step.
         """
         iterator = self._iterator
+        # Keras takes the number of batches for the number of steps in an epoch.
         if batches_per_step > 1:
             iterator.data_adapter = _StepsOfReplicas(iterator.data_adapter, batches_per_step)
             iterator._num_batches = iterator.data_adapter.num_batches
@@ -100,14 +94,7 @@ class EpochData:
 
 
 class _StepsOfReplicas:
-    """A data adapter of Keras's that counts steps, in which every replica takes a batch.
-
-    Keras takes the number of batches from it for the number of steps in an epoch.
-
-    Args:
-        adapter: Counts batches.
-        num_replicas: How many a step takes.
-    """
+    """A data adapter whose "batches" are steps, in each of which every replica takes a batch."""
 
     def __init__(self, adapter: DataAdapter, num_replicas: int):
         self._adapter = adapter

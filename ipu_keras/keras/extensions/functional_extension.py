@@ -4,8 +4,8 @@ from ipu_keras.keras.extensions.model_extension import ModelExtension
 
 
 class FunctionalExtension(ModelExtension):
-    """What a Functional model made in an `IPUStrategy`'s scope gains.
+    """Extension of a Functional model that is made in an `IPUStrategy`'s scope.
 
-    It can be pipelined by calls of layers, also of those in the Functional and Sequential
-    models that it calls. The model has all its layers from the beginning.
+    The model can be pipelined by calls of layers, also by those in the Functional and Sequential
+    models that it calls: it has all its layers from the beginning.
     """

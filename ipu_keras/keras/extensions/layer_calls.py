@@ -12,13 +12,12 @@ from ipu_keras.keras.extensions.pipeline_stage import stage_of
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer, or of an operation of Keras that is no layer.
+    """One call of a layer, or of an operation of Keras that is not a layer.
 
     Args:
-        operation: What is called.
-        node_index: Which of its calls it is.
-        stage: The pipeline stage that scopes have given it; `None` for none.
-        inbound: Positions of the calls whose results it takes.
+        node_index: Counts the calls of the same operation, from 0.
+        stage: The pipeline stage that scopes have given the call; `None` for none.
+        inbound: Positions, in the list of calls, of those whose results this one takes.
     """
 
     operation: Any
@@ -28,16 +27,15 @@ class LayerCall:
 
     @property
     def is_layer(self) -> bool:
-        """Whether users assign its stage; other operations can follow their inputs."""
+        """Whether users assign the stage; other operations can follow their inputs."""
         return isinstance(self.operation, keras.Layer)
 
 
 def sequential_calls(model: keras.Sequential) -> tuple[LayerCall, ...]:
-    """The calls of the layers of a Sequential model, nested models as one layer.
+    """Returns the calls of a Sequential model's layers, each nested model as one layer.
 
-    Args:
-        model: The model, built or not. Keras calls all of its layers again whenever
-            one is added, so only the scopes in which they were made count.
+    The model need not be built. Keras calls all of its layers again whenever one is added, so
+    only the scopes in which the layers were made count.
     """
     layers = model.layers
     return tuple(
@@ -47,25 +45,20 @@ def sequential_calls(model: keras.Sequential) -> tuple[LayerCall, ...]:
 
 
 def functional_calls(model: Functional) -> tuple[LayerCall, ...]:
-    """The calls in a Functional model and in the Functional and Sequential models in it.
+    """Returns the calls in a Functional model and in the Functional and Sequential models in it.
 
-    Args:
-        model: The model. A nested model that has a `call` of its own counts as one layer.
+    A nested model that has a `call` of its own counts as one layer.
     """
     return _calls(model, model)
 
 
 def nested_calls(model: keras.Model) -> tuple[LayerCall, ...]:
-    """The calls in a model that has a graph, as part of another model.
-
-    Args:
-        model: A model of which `graph_of` is not `None`.
-    """
+    """Returns the calls in a model for which `graph_of` is not None, as part of another model."""
     return _calls(model, graph_of(model))
 
 
 def graph_of(layer: Any) -> Functional | None:
-    """The graph of a model whose calls can be told apart; `None` for other layers."""
+    """Returns the graph of a model whose calls can be told apart; None for other layers."""
     if isinstance(layer, keras.Sequential):
         return graph_in(layer) if has_call_of(layer, keras.Sequential) else None
     if isinstance(layer, Functional):
@@ -74,7 +67,7 @@ def graph_of(layer: Any) -> Functional | None:
 
 
 def has_call_of(model: keras.Model, kind: Any) -> bool:
-    """Whether a model runs Keras's own `call` of a kind of models."""
+    """Whether a model runs Keras's own `call` for this kind of model."""
     return type(model).call is kind.call and "call" not in vars(model)
 
 
@@ -94,23 +87,21 @@ def _add_calls(
 ) -> list[tuple[int, ...]]:
     """Appends the calls in a model, and returns the positions of those that make its outputs.
 
-    Of several scopes the outermost call counts most, the construction of the outermost model
-    least.
+    Among several scopes the outermost call counts most, and the construction of the outermost
+    model least.
 
     Args:
-        calls: What to append to.
-        model: The model.
-        graph: Its graph.
-        sources: For each of its inputs, positions of the calls that make it.
-        called_in: The stage of a call that this is a part of.
-        made_in: The stage in whose scope the model was made, or one that it is a part of.
+        sources: For each input of the graph, the positions of the calls that make it.
+        called_in: The stage of an outer call that this one is a part of.
+        made_in: The stage in whose scope the model, or an outer one, was made.
     """
-    # Keras calls the layers of a Sequential model again, in whatever scope one is added.
+    # Adding a layer to a Sequential model calls all of its layers again, in whatever scope that
+    # is.
     has_own_calls = not isinstance(model, keras.Sequential)
     producers = dict(zip(map(id, graph.inputs), sources, strict=True))
     for node in _nodes(graph):
         if any(id(tensor) not in producers for tensor in node.input_tensors):
-            continue  # as Keras does
+            continue  # Keras, too, skips calls whose inputs are no part of the graph
         inbound = [producers[id(tensor)] for tensor in node.input_tensors]
         called = stage_of(node) if called_in is None and has_own_calls else called_in
         results = _add_call(calls, node, inbound, called, made_in)
@@ -126,6 +117,7 @@ def _add_call(
     made_in: int | None,
 ) -> list[tuple[int, ...]]:
     operation = node.operation
+    # Only calls of layers appear in the list: a nested model is replaced by the calls in it.
     own = stage_of(operation)
     made_in = made_in if own is None else own
     graph = graph_of(operation)
@@ -139,12 +131,12 @@ def _add_call(
 
 
 def _sources(inbound: list[tuple[int, ...]], num_inputs: int) -> list[tuple[int, ...]]:
-    """For each input of a nested model, the calls that make it: all of them if not known."""
+    """Returns the calls that make each input of a nested model: all of them if not known."""
     return inbound if len(inbound) == num_inputs else [_union(inbound)] * num_inputs
 
 
 def _nodes(graph: Functional) -> Iterable[Any]:
-    """The calls in a graph in the order in which Keras executes them."""
+    """Yields the calls in a graph in the order in which Keras executes them."""
     nodes = calls_in(graph)
     for depth in sorted(nodes, reverse=True):
         yield from (node for node in nodes[depth] if not node.is_input)

@@ -1,7 +1,7 @@
 """Keras's LSTM layers on the IPU.
 
-Keras asks its backend for an LSTM over a whole sequence, which only cuDNN has,
-and loops over the steps itself if there is none.
+Keras asks its backend for an LSTM over a whole sequence, which only cuDNN has, and loops over
+the steps itself if there is none.
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ from ipu_keras.ops.recurrent import lstm_inference
 def attach_lstm() -> None:
     """Lets Keras's backend offer an LSTM to models in a strategy's scope.
 
-    It computes what Keras's own loop does, in fewer kernels, and leaves the
-    gradients of the weights to single products over the whole sequence.
+    It computes what Keras's own loop does, in fewer kernels, and leaves the gradients of the
+    weights to single products over the whole sequence.
     """
     offer_lstm(_lstm_on_ipu)
 
@@ -33,6 +33,8 @@ def _lstm_on_ipu(inputs: tf.Tensor, initial_h: Any, initial_c: Any, **options: A
 
 
 def _is_plain(inputs: Any, activation=None, recurrent_activation=None, **options: Any) -> bool:
+    # As for cuDNN, only the default activations without unrolling; the other ones keep Keras's
+    # loop.
     return (
         activation is keras.activations.tanh
         and recurrent_activation is keras.activations.sigmoid
@@ -55,7 +57,7 @@ def _lstm(
     go_backwards,
     **_: Any,
 ) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
-    """The last output, all outputs or the last with a time axis of one, and the last state."""
+    """Returns the last output, all outputs or the last with a time axis, and the last state."""
     kernel, recurrent_kernel = map(keras.ops.convert_to_tensor, (kernel, recurrent_kernel))
     if bias is None:
         bias = tf.zeros(kernel.shape[1:], kernel.dtype)
@@ -70,6 +72,7 @@ def _lstm(
         recurrent_kernel,
         keras.ops.convert_to_tensor(bias),
     )
+    # Only a pass that may be differentiated has to keep the values of its gates.
     if may_record():
         outputs, last_c = lstm_over_sequence(*arguments)
         last = outputs[-1]

@@ -1,4 +1,4 @@
-"""The extension of Keras models: their steps become programs on an IPU device."""
+"""The extension of Keras models, which turns their steps into programs on an IPU device."""
 
 import functools
 from typing import Any
@@ -20,22 +20,22 @@ from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.ops.argument_checks import check_integer, converted
 from ipu_keras.settings.counts import MOST, positive_integer, positive_or_none
 
-# Of methods whose arguments are changed on their way to Keras.
+# Signatures of the methods whose arguments are changed on their way to Keras.
 _OF_COMPILE = Arguments(TensorFlowTrainer.compile)
 _OF_FIT = Arguments(TensorFlowTrainer.fit)
 _OF_EVALUATE = Arguments(TensorFlowTrainer.evaluate)
 
 
 class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTrainer):
-    """What a model made in an `IPUStrategy`'s scope gains.
+    """Extension of a model that is made in an `IPUStrategy`'s scope.
 
-    `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the
-    model's steps into programs and dispatch them to the strategy's device,
-    `steps_per_execution` steps at a time, wherever they are called from.
+    `fit`, `evaluate`, `predict` and the `*_on_batch` methods compile the model's steps into
+    programs and dispatch them to the strategy's device, `steps_per_execution` steps at a time,
+    wherever they are called from.
 
-    It stands between `keras.Model` and Keras's trainer, whose methods it
-    overrides: those that a model's class overrides in turn get their arguments
-    unchanged, and reach this extension with `super()`.
+    The class stands between `keras.Model` and Keras's trainer, whose methods it overrides:
+    methods that a model's own class overrides in turn get their arguments unchanged, and reach
+    this extension with `super()`.
 
     Example:
 
@@ -50,50 +50,53 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     [0.0]
     """
 
-    # Kept in the model's `__dict__`: Keras would look for weights in what is assigned.
+    # A cached property writes to the model's `__dict__`. An assignment would go through Keras,
+    # which looks for weights in what is assigned.
     _ipu = functools.cached_property(lambda model: ModelOnIpu(model, ModelExtension))
 
-    # Of Keras's trainer.
+    # Attributes of Keras's trainer.
     train_function: Any
     test_function: Any
     predict_function: Any
 
     def __init__(self, *args, **kwargs):
-        # Not for models: `keras.Model` calls the initialiser of Keras's trainer by name.
+        # Models do not get here: `keras.Model` calls the initialiser of Keras's trainer by name.
         raise TypeError(
             f"{type(self).__name__} is no model by itself. Make a keras.Model in the scope of an "
             "IPUStrategy, which adds it."
         )
 
     def __reduce__(self):
-        # As a model of Keras's class: an extended class has no name to import.
+        # Pickled as a model of Keras's class: an extended class has no name to import.
         _, saved = super().__reduce__()
         return keras.Model._unpickle_model, saved
 
     @explained
     def __call__(self, *args, **kwargs):
-        """As in Keras."""
+        """Calls the model as Keras does, and keeps the arguments, from which pipelines are
+        traced."""
         self._ipu.stages.note_arguments(args, kwargs)
         return super().__call__(*args, **kwargs)
 
     @explained
     @notes_arguments(TensorFlowTrainer.compile)
     def compile(self, *args, **kwargs) -> None:
-        """As `keras.Model.compile`; refuses to run eagerly.
+        """Configures training as `keras.Model.compile` does; refuses to run eagerly.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras. `jit_compile` chooses how the host runs the
-                programs; leave it at `"auto"` for the fastest way.
+            *args: Arguments of `keras.Model.compile`, in its order.
+            **kwargs: Arguments of `keras.Model.compile` by name. `jit_compile` chooses how the
+                host runs the programs; leave it at `"auto"` for the fastest way.
 
         Raises:
-            RuntimeError: `run_eagerly=True`.
-            ValueError: `steps_per_execution` is no positive integer.
+            RuntimeError: `run_eagerly` is true, which no IPU program can be.
+            ValueError: `steps_per_execution` is not a positive integer.
         """
         call = _OF_COMPILE.bound(self, args, kwargs)
         refuse_eager(call["run_eagerly"])
         count = positive_integer("steps_per_execution", call["steps_per_execution"])
         call["steps_per_execution"] = count
+        # Kept here, as Keras replaces `"auto"` by what it resolved that to.
         asked = call["jit_compile"]
         self._ipu.compiled = asked if isinstance(asked, bool) else None
         with self._ipu.scope():
@@ -101,11 +104,14 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             super().compile(**call)
 
     def compile_from_config(self, config) -> None:
-        """As in Keras; what a saved `jit_compile="auto"` once became is not kept."""
+        """Compiles a loaded model as Keras does, with `jit_compile="auto"` again.
+
+        What `"auto"` had become when the model was saved need not hold here.
+        """
         if type(self).compile is not ModelExtension.compile:
             super().compile_from_config(config)
             return
-        # Keras takes any `compile` but its own for one that it cannot call.
+        # Keras takes any `compile` but its own for one that it cannot call with saved arguments.
         arguments = saving.deserialize_keras_object(config)
         self.compile(**{**arguments, "jit_compile": "auto"})
         if self.optimizer is not None and self.built:
@@ -116,15 +122,16 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     @explained
     @notes_arguments(TensorFlowTrainer.fit)
     def fit(self, *args, **kwargs):
-        """As `keras.Model.fit`, on the IPU device.
+        """Trains on the IPU device, with the arguments of `keras.Model.fit`.
 
-        The number of batches of an epoch has to be known; all batches have one shape. Replicas
-        share the batches, and so `steps_per_epoch`; what they cannot share evenly is dropped,
-        with a warning. Those of each replica are a multiple of `steps_per_execution`.
+        The number of batches of an epoch has to be known, and all batches have one shape.
+        Replicas share the batches, and so `steps_per_epoch`; what they cannot share evenly is
+        dropped, with a warning. The steps of each replica are a multiple of
+        `steps_per_execution`.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras.
+            *args: Arguments of `keras.Model.fit`, in its order.
+            **kwargs: Arguments of `keras.Model.fit` by name.
 
         Returns:
             Keras's `History`.
@@ -140,18 +147,18 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             self._ipu.running("train", call, epochs, add_history=True),
             self._ipu.validating(call, epochs),
         ):
-            if self.compiled:  # else Keras says so before it looks at the data
+            if self.compiled:  # if not, Keras says so before it looks at the data
                 call = self._ipu.with_array_data(call, call["steps_per_epoch"])
             return super().fit(**call)
 
     @explained
     @notes_arguments(TensorFlowTrainer.evaluate)
     def evaluate(self, *args, **kwargs):
-        """As `keras.Model.evaluate`, on the IPU device.
+        """Evaluates on the IPU device, with the arguments of `keras.Model.evaluate`.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras.
+            *args: Arguments of `keras.Model.evaluate`, in its order.
+            **kwargs: Arguments of `keras.Model.evaluate` by name.
 
         Returns:
             The loss and the metrics as Keras returns them.
@@ -160,6 +167,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         for count in ("steps", "batch_size"):
             call[count] = positive_or_none(count, call[count])
         with self._ipu.running("test", call):
+            # `fit` validates with the iterator that it has kept from its first validation.
             if self.compiled and not call.get("_use_cached_eval_dataset"):
                 call = self._ipu.with_array_data(call, call["steps"])
             return super().evaluate(**call)
@@ -167,14 +175,14 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     @explained
     @notes_arguments(TensorFlowTrainer.predict)
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
-        """As `keras.Model.predict`, on the IPU device.
+        """Predicts on the IPU device, with the arguments of `keras.Model.predict`.
 
         Args:
-            x: As in Keras.
-            batch_size: As in Keras.
-            verbose: As in Keras.
-            steps: As in Keras.
-            callbacks: As in Keras.
+            x: Samples as arrays, a `tf.data.Dataset` or a `keras.utils.PyDataset`.
+            batch_size: Rows of a batch if `x` is arrays; `None` for 32.
+            verbose: Whether to show progress, as Keras takes it.
+            steps: Batches of all replicas; `None` for all that there are.
+            callbacks: Callbacks of Keras, or a `CallbackList`.
 
         Returns:
             NumPy arrays `(samples, ...)` in the model's output structure.
@@ -206,15 +214,15 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     @explained
     @notes_arguments(TensorFlowTrainer.train_on_batch)
     def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, return_dict=False):
-        """As `keras.Model.train_on_batch`, on the IPU device.
+        """Takes one step of training on the IPU device, as `keras.Model.train_on_batch` does.
 
         Args:
-            x: As in Keras. A batch goes without an infeed, so that its integers may also be of
-                other types than those of `fit`, such as int64.
-            y: As in Keras, and like `x`.
-            sample_weight: As in Keras, and like `x`.
-            class_weight: As in Keras.
-            return_dict: As in Keras.
+            x: Inputs of one batch, which go without an infeed, so that their integers may also
+                be of types that `fit` refuses, such as int64.
+            y: Labels of the batch, with the same freedom as `x`.
+            sample_weight: Weights of the samples, with the same freedom as `x`.
+            class_weight: Weights by the index of the class, as in Keras.
+            return_dict: Whether to return a dictionary instead of a list.
 
         Returns:
             The loss and the metrics as Keras returns them.
@@ -225,13 +233,13 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     @explained
     @notes_arguments(TensorFlowTrainer.test_on_batch)
     def test_on_batch(self, x, y=None, sample_weight=None, return_dict=False):
-        """As `keras.Model.test_on_batch`, on the IPU device.
+        """Evaluates one batch on the IPU device, as `keras.Model.test_on_batch` does.
 
         Args:
-            x: As in Keras, and of `train_on_batch`.
-            y: As in Keras, and of `train_on_batch`.
-            sample_weight: As in Keras, and of `train_on_batch`.
-            return_dict: As in Keras.
+            x: Inputs of one batch, as `train_on_batch` takes them.
+            y: Labels of the batch, as `train_on_batch` takes them.
+            sample_weight: Weights of the samples, as `train_on_batch` takes them.
+            return_dict: Whether to return a dictionary instead of a list.
 
         Returns:
             The loss and the metrics as Keras returns them.
@@ -242,10 +250,10 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     @explained
     @notes_arguments(TensorFlowTrainer.predict_on_batch)
     def predict_on_batch(self, x):
-        """As `keras.Model.predict_on_batch`, on the IPU device.
+        """Predicts one batch on the IPU device, as `keras.Model.predict_on_batch` does.
 
         Args:
-            x: As in Keras, and of `train_on_batch`.
+            x: Inputs of one batch, as `train_on_batch` takes them.
 
         Returns:
             NumPy arrays `(batch, ...)` in the model's output structure.
@@ -255,34 +263,38 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         return mapped(lambda output: output[0], self.predict_function([data]))
 
     def make_train_function(self, force=False):
-        """Makes what Keras calls for each execution of training."""
+        """Makes the function that Keras calls for each execution of training."""
         if self.train_function is None or force:
             self.train_function = self._ipu.steps.train_function()
 
     def make_test_function(self, force=False):
-        """Makes what Keras calls for each execution of evaluation."""
+        """Makes the function that Keras calls for each execution of evaluation."""
         if self.test_function is None or force:
             self.test_function = self._ipu.steps.test_function()
 
     def make_predict_function(self, force=False):
-        """Makes what `predict` calls for each execution."""
+        """Makes the function that `predict` calls for each execution."""
         if self.predict_function is None or force:
             self.predict_function = self._ipu.steps.predict_function()
 
     def reset_metrics(self):
-        """As in Keras."""
+        """Resets the metrics as Keras does, in fewer operations."""
         self._ipu.metrics.reset()
 
     def _get_metrics_result_or_logs(self, logs):
-        """Keras's hook: by default it looks metrics up on the host, which are replica 0's."""
+        """Returns a step's logs where Keras would look the metrics up on the host.
+
+        The variables that the host sees are replica 0's, and those of accumulated logs are of
+        the last step alone.
+        """
         if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
             return logs
         if self._ipu.metrics.are_in(logs):
-            return logs  # which are sorted by name, as Keras will have them
+            return logs  # sorted by name, as Keras wants them
         return super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Keras's hook before any data is read: checks the data and builds from its format."""
+        """Checks data and builds the model from its format, before Keras reads any."""
         self._ipu.build(self._ipu.check_data(iterator, data_batch))
         if iterator is not None:
             self._ipu.check_validation()

@@ -1,4 +1,4 @@
-"""The metrics of a model, between the executions of its programs."""
+"""Resets and reads a model's metrics between the executions of its programs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,26 +10,23 @@ from ipu_keras.internals.keras.backend import in_stateless_scope
 from ipu_keras.internals.keras.training import CompileMetrics, TensorFlowTrainer
 from ipu_keras.keras.extensions.step_function import StepFunction
 
-# What the classes are from that Keras has itself.
+# Modules of the classes whose methods are known: Keras's own.
 _KERAS = "keras.src."
-# What a user may override to have other logs than the results of all metrics.
+# Methods by which a user gives logs that are not the results of all metrics.
 _METHODS = ("compute_metrics", "get_metrics_result", "metrics", "test_step", "train_step")
-# What a user may set of a metric.
+# Methods of a metric that a user may replace on the instance.
 _ATTRIBUTES = {"reset_state", "result"}
 
 
 class ModelMetrics:
-    """Resets the metrics of a model, and tells whether they are what a step has returned.
+    """Resets the metrics of a model, and tells whether a step has just returned their results.
 
-    Keras computes op by op where it begins and ends an epoch, which takes as long as a step.
-
-    Args:
-        model: The model.
+    Keras does both op by op at the beginning and end of an epoch, which takes as long as a step.
     """
 
     def __init__(self, model: Any):
         self._model = model
-        # By device, dtype and shape.
+        # Tensors of zeros by device, dtype and shape.
         self._zeros: dict[tuple, tf.Tensor] = {}
 
     def reset(self) -> None:
@@ -44,11 +41,7 @@ class ModelMetrics:
                 metric.reset_state()
 
     def are_in(self, logs: Any) -> bool:
-        """Whether what the last step has logged are the results of all metrics still.
-
-        Args:
-            logs: What the last step returned.
-        """
+        """Whether the logs that the last step returned are still the results of all metrics."""
         functions = self._model.train_function, self._model.test_function
         return (
             any(isinstance(made, StepFunction) and made.is_last(logs) for made in functions)
@@ -65,7 +58,7 @@ class ModelMetrics:
         return method in vars(model) or getattr(type(model), method) is not of_keras
 
     def _is_on_device(self, metric: keras.Metric) -> bool:
-        """Whether the device, which counts what is written on it, has the state of a metric."""
+        """Whether a metric's state lies on the device, which counts the writes to it."""
         device = self._model.distribute_strategy.device.name
         return all(variable.value.device == device for variable in metric.variables)
 
@@ -74,12 +67,12 @@ class ModelMetrics:
         if key not in self._zeros:
             with tf.device(variable.device):
                 self._zeros[key] = tf.zeros(variable.shape, variable.dtype)
-        # Its method takes ten times as long.
+        # `tf.Variable.assign` takes ten times as long.
         tf.raw_ops.AssignVariableOp(resource=variable.handle, value=self._zeros[key])
 
 
 def _single(metrics: list[keras.Metric]) -> Iterator[keras.Metric]:
-    """Metrics, with those that `compile` was given in place of the one that has them."""
+    """Yields the metrics, those given to `compile` in place of the one that holds them."""
     for metric in metrics:
         if type(metric) is CompileMetrics:
             yield from metric.metrics
@@ -88,5 +81,5 @@ def _single(metrics: list[keras.Metric]) -> Iterator[keras.Metric]:
 
 
 def _is_of_keras(metric: keras.Metric) -> bool:
-    """Whether it is known what the methods of a metric do."""
+    """Whether a metric does what Keras's class does: neither subclassed nor patched."""
     return type(metric).__module__.startswith(_KERAS) and not _ATTRIBUTES & vars(metric).keys()

@@ -1,4 +1,4 @@
-"""What a model has on the IPU besides what Keras gives it: options, stages, steps, a run."""
+"""What this package keeps for one model: its options, its stages, its steps and its runs."""
 
 import contextlib
 import dataclasses
@@ -42,20 +42,19 @@ from ipu_keras.settings.argument_errors import noted
 
 
 class ModelOnIpu:
-    """The one object that a model made in an `IPUStrategy`'s scope has of this package.
+    """The one object of this package that a model made in an `IPUStrategy`'s scope holds.
 
-    The model keeps it as `_ipu`: users' models have many names of their own.
+    The model keeps it as `_ipu`, a single name, since users' models have many names of their
+    own.
 
     Args:
-        model: The model, at any time after it was made and before it is used.
+        model: The model, at any time between its making and its first use.
         extension: The class whose methods make the functions that Keras calls.
-        make_stages: Makes the model's pipeline stages, once it has been initialised.
+        make_stages: Makes the model's pipeline stages; called once the model is initialised.
 
     Attributes:
-        options: What was set by the methods of the model.
-        compiled: `jit_compile` of the model's `compile`, if it was given.
-        stage: That of the `PipelineStage` scope in which the model was made.
-        formats: Of single batches that the model was given.
+        compiled: The `jit_compile` that `compile` was given; `None` for `"auto"`.
+        stage: The stage in whose `PipelineStage` scope the model was made; `None` for none.
     """
 
     def __init__(
@@ -68,7 +67,8 @@ class ModelOnIpu:
         self.compiled: bool | None = None
         self.stage: int | None = take_mark(model)
         self.formats = BatchFormats()
-        # Those of all threads, and that of each.
+        # The runs of all threads, then the one of each: several threads may predict with one
+        # model.
         self._runs: list[Run] = []
         self._of_thread = threading.local()
         self._model = model
@@ -77,22 +77,22 @@ class ModelOnIpu:
 
     @property
     def run(self) -> Run | None:
-        """The call of `fit`, `evaluate` or `predict` that is going on, on this thread."""
+        """The call of `fit`, `evaluate` or `predict` that is going on in this thread."""
         return getattr(self._of_thread, "run", None)
 
     @property
     def is_running(self) -> bool:
-        """Whether such a call is going on, on any thread."""
+        """Whether such a call is going on in any thread."""
         return bool(self._runs)
 
     @functools.cached_property
     def steps(self) -> ModelSteps:
-        """What Keras calls for the steps of the model."""
+        """Makes the functions that Keras calls for the model's steps."""
         return ModelSteps(self._model, self)
 
     @functools.cached_property
     def metrics(self) -> ModelMetrics:
-        """The metrics of the model."""
+        """Resets and reads the metrics of the model."""
         return ModelMetrics(self._model)
 
     @functools.cached_property
@@ -102,11 +102,7 @@ class ModelOnIpu:
 
     @property
     def device(self) -> IpuDevice:
-        """The device of the model's strategy.
-
-        Raises:
-            ValueError: It is no IPU device.
-        """
+        """The device of the model's strategy, which must be one of IPUs."""
         strategy = self._model.distribute_strategy
         if strategy.device is None:
             raise noted(
@@ -118,11 +114,8 @@ class ModelOnIpu:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas of the model the device's IPUs have room for.
-
-        Raises:
-            ValueError: The IPUs are no multiple of what the pipeline needs.
-        """
+        """How many replicas of the model the device's IPUs have room for, without any left
+        over."""
         num_ipus = len(self.device.ipus)
         staged = self.stages.staged_calls()
         if staged is None:
@@ -132,17 +125,13 @@ class ModelOnIpu:
         return num_ipus // needed
 
     def set(self, **changes) -> None:
-        """Changes options that have been checked.
-
-        Args:
-            **changes: Fields of `ExtensionOptions`.
-        """
+        """Changes fields of the options, whose values the caller has checked."""
         self.options = dataclasses.replace(self.options, **changes)
         if not changes.keys() <= OF_FEEDS:
             self.drop_functions()
 
     def drop_functions(self) -> None:
-        """Has the programs compiled again, which were made for the options as they were."""
+        """Makes the next call compile its programs again, as those were made for other options."""
         for name in ("train_function", "test_function", "predict_function"):
             setattr(self._model, name, None)
 
@@ -151,36 +140,29 @@ class ModelOnIpu:
         return self._model.distribute_strategy.scope()
 
     def called_by_program(self) -> AbstractContextManager:
-        """A context in which one of our own programs calls the model, or builds it."""
+        """A context in which one of this package's programs calls or builds the model."""
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def running(
         self, name: str, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
     ) -> Iterator[None]:
-        """Checks the model, sets up callbacks in `call`, and closes what the call opened.
+        """Checks that the model can run as `name`, sets up callbacks in `call`, and closes it in
+        the end.
 
-        Args:
-            name: `"train"`, `"test"` or `"predict"`.
-            call: The arguments of the call, by name.
-            epochs: That share the data.
-            **callback_lists: Further arguments of `keras.callbacks.CallbackList`.
-
-        Raises:
-            ValueError: The model is on no IPU device, or its data is a generator.
-            RuntimeError: The model runs eagerly, or makes the function of its step itself.
-            TypeError: A layer computes in numbers that IPUs do not have.
+        `call` has the arguments of the call by name, `epochs` share the data, and
+        `callback_lists` are further arguments of `keras.callbacks.CallbackList`.
         """
         self.check_runnable(name)
         data_checks.refuse_generators(call["x"])
         callbacks = self._asynchronous(name, call, callback_lists)
-        # A callback may evaluate and predict, and `fit` itself evaluates.
+        # Runs nest: a callback may evaluate and predict, and `fit` itself evaluates.
         outer = self.run
         self._of_thread.run = run = self._new_run(name, epochs, callbacks)
         self._runs.append(run)
         try:
-            # The strategy's scope, if we are in it, would have Keras's datasets
-            # on the device, and every batch copied to it and back.
+            # In the strategy's scope, Keras's datasets would be on the device, and every batch
+            # copied to it and back.
             with tf.device(None):
                 yield
         finally:
@@ -190,13 +172,10 @@ class ModelOnIpu:
 
     @contextlib.contextmanager
     def validating(self, call: dict[str, Any], epochs: int) -> Iterator[None]:
-        """Has the validation data of `fit` checked before anything is trained.
+        """Has the validation data of `fit` checked before anything is trained, and split off
+        first.
 
-        Keras makes an iterator of it only after the first epoch.
-
-        Args:
-            call: The arguments of `fit`, by name. Those to be split are split.
-            epochs: Of the call.
+        Keras makes an iterator over it only after the first epoch, when an error comes late.
         """
         names = ("x", "y", "sample_weight")
         if call["validation_split"] and call["validation_data"] is None:
@@ -229,15 +208,11 @@ class ModelOnIpu:
             forget_validation_iterator(self._model)
 
     def with_array_data(self, call: dict[str, Any], steps: int | None) -> dict[str, Any]:
-        """As of `array_data`, of the calls of this model."""
+        """Returns the arguments of a call as `array_data.with_array_data` does."""
         return with_array_data(call, steps)
 
     def check_validation(self) -> None:
-        """Checks the validation data of the `fit` that is going on, once the model is built.
-
-        Raises:
-            ValueError: It does not fit a static program, or not the model.
-        """
+        """Checks the validation data of the `fit` that is going on, once the model is built."""
         if self.run is not None and self.run.validation_iterator is not None:
             iterator = self.run.validation_iterator()
             run = self._new_run("test", 1, None)
@@ -246,35 +221,20 @@ class ModelOnIpu:
             alike = _samples(element) == _samples(self.run.element)
             if not alike and not self.steps.overrides("test_step"):
                 self._call_on(element)
+            # Keras keeps this iterator for the validations of all epochs.
             set_validation_iterator(self._model, iterator)
 
     def batch(self, name: str, data: tuple) -> tuple:
-        """Checks that the model can run on a single batch.
-
-        Args:
-            name: `"train"`, `"test"` or `"predict"`.
-            data: Of the batch.
-
-        Returns:
-            The data, with integers that programs take.
-
-        Raises:
-            ValueError: As of `check_runnable`, or a number is too large for int32.
-            RuntimeError: As of `check_runnable`.
-            TypeError: As of `check_runnable`.
-        """
+        """Checks that the model can run on a single batch; returns it with integers that
+        programs take."""
         self.check_runnable(name)
         return data if data in self.formats else data_checks.with_ipu_integers(data)
 
     def check_data(self, iterator=None, data_batch=None) -> ElementFormat:
-        """Checks data before it is read, and makes an iterator of Keras's give feeds.
+        """Checks data before it is read, and returns its format.
 
-        Args:
-            iterator: Of a `fit`, `evaluate` or `predict` that is going on.
-            data_batch: A single batch in its place.
-
-        Returns:
-            The format of the batches.
+        The data is Keras's iterator of the call that is going on, which is made to give feeds,
+        or else a single batch.
         """
         if iterator is not None:
             assert self.run is not None
@@ -291,49 +251,42 @@ class ModelOnIpu:
         return element
 
     def check_runnable(self, name: str) -> None:
-        """Checks that the model can run on its device, before any data is looked at.
+        """Checks that the model can run as `"train"`, `"test"` or `"predict"`, before any data
+        is read.
 
-        Args:
-            name: Of what is to run: `"train"`, `"test"` or `"predict"`.
-
-        Raises:
-            ValueError: The model is on no IPU device.
-            RuntimeError: The model runs eagerly, or makes the function of its step itself, or
-                its device is not configured any longer.
-            TypeError: A layer computes in numbers that IPUs do not have.
+        The device must be one of IPUs and still configured. The model must neither run eagerly,
+        nor make the function of the step itself, nor compute in numbers that IPUs lack.
         """
         if not self.device.ipus:
             SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
         refuse_eager(self._model.run_eagerly)
         if getattr(self._model, f"{name}_function") is None:
-            # Else it was made for these layers, which takes longer than a step to look at.
+            # An existing function was made for these layers, and to look at them takes longer
+            # than a step.
             refuse_policies(self._model)
         self._check_maker(name)
 
     def build(self, element: ElementFormat) -> None:
-        """Builds the model for data.
-
-        Args:
-            element: The format of its batches; Keras reads shapes and dtypes only.
-        """
+        """Builds the model for batches of this format, of which Keras reads shapes and dtypes
+        only."""
         self.adopt_optimizers()
         if is_built(self._model):
-            return  # for other data, it may be: of what is built Keras makes nothing anew
+            return  # even if for other data: Keras builds nothing a second time
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])
         with self.scope():
             try:
                 build_from(self._model, specs)
             except (RuntimeError, ValueError):
-                # A step of the user's own may do without `call`, or call the
-                # model on other data. Then tracing it builds the model.
+                # A user's own step may do without `call`, or call the model on other data. Then
+                # the trace of the step builds the model.
                 if not self.steps.any_overridden:
                     raise
 
     def adopt_optimizers(self) -> None:
         """Lets the strategy make the variables of optimizers that were made outside its scope.
 
-        Keras ties an optimizer to the strategy in whose scope it was made, which
-        may be none; before it has variables nothing depends on that yet.
+        Keras ties an optimizer to the strategy in whose scope it was made, which may be none.
+        Nothing depends on that until the optimizer has variables.
         """
         values = vars(self._model).values()
         for value in [value for value in values if isinstance(value, keras.Optimizer)]:
@@ -342,11 +295,7 @@ class ModelOnIpu:
                     optimizer._distribution_strategy = self._model.distribute_strategy
 
     def in_stages(self, step: Callable) -> Callable:
-        """A step whose operations are traced in the name scopes of their stages.
-
-        Args:
-            step: Of the model.
-        """
+        """Returns a step whose operations are traced in the name scopes of their stages."""
         return self.stages.in_stages(step)
 
     def _new_run(self, name: str, epochs: int, callbacks: AsyncCallbackList | None) -> Run:
@@ -361,7 +310,8 @@ class ModelOnIpu:
 
     def _replicas_for(self, element: ElementFormat) -> int:
         if len(self.device.ipus) > 1 and not all(layer.built for layer in layers_in(self._model)):
-            # The stages of a model are known when its layers are built.
+            # The stages of a model are known only when its layers are built, and how many IPUs a
+            # replica needs only with the stages.
             self._call_on(element)
         return self.num_replicas
 
@@ -376,8 +326,10 @@ class ModelOnIpu:
         given = call["callbacks"]
         if not self.options.asynchronous_callbacks or self.steps.accumulates_logs(name):
             return None
-        if isinstance(given, keras.callbacks.CallbackList):  # of `fit`, or the user's own
+        if isinstance(given, keras.callbacks.CallbackList):  # from `fit`, or the user's own
             return None
+        # Keras takes a `CallbackList` as it is, and would make one of its own class of anything
+        # else.
         call["callbacks"] = AsyncCallbackList(
             given,
             add_progbar=call["verbose"] != 0,
@@ -411,11 +363,7 @@ class ModelOnIpu:
 
 
 def refuse_eager(run_eagerly: bool) -> None:
-    """Refuses to run a model eagerly.
-
-    Raises:
-        RuntimeError: `run_eagerly` is set.
-    """
+    """Refuses `run_eagerly`: a program runs as a whole or not at all."""
     if run_eagerly:
         raise RuntimeError(
             "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
@@ -424,7 +372,6 @@ def refuse_eager(run_eagerly: bool) -> None:
 
 
 def _samples(element: ElementFormat | None) -> list[tuple] | None:
-    """Shapes and dtypes without the axis of the batch."""
     return None if element is None else [(s.shape[1:], s.dtype) for s in element.specs]
 
 

@@ -1,4 +1,4 @@
-"""The methods of models that set the options of `ipu_keras.keras.extensions.options`."""
+"""The methods of models that set their options on the IPU."""
 
 from typing import Any
 
@@ -15,22 +15,22 @@ from ipu_keras.settings.switches import checked_switch
 
 
 class ModelOptions:
-    """What a model made in an `IPUStrategy`'s scope can be told about the IPU.
+    """Methods by which a model made in an `IPUStrategy`'s scope is told how to run on the IPU.
 
-    Options are checked when they are set; what is refused changes nothing.
+    Options are checked when they are set; a call that is refused changes nothing.
     """
 
-    _ipu: Any  # of the extension
+    _ipu: Any  # the extension defines it
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
         """Chooses when the callbacks of batches run.
 
         Args:
-            asynchronous: `False`: after each execution, with the results of
-                its last step. `True`: once per step, on a second thread.
+            asynchronous: `False` calls them after each execution, with the results of its last
+                step; `True` once per step, on a second thread.
 
         Raises:
-            TypeError: It is neither.
+            TypeError: `asynchronous` is not a boolean.
         """
         self._ipu.set(asynchronous_callbacks=checked_switch("asynchronous", asynchronous))
 
@@ -38,30 +38,27 @@ class ModelOptions:
         """Sets options of the infeeds that `fit`, `evaluate` and `predict` make.
 
         Args:
-            **kwargs: `prefetch_depth`, the executions whose data is prepared
-                ahead, 1 to 255, `None` for the default; `feed_name`. The other
-                arguments of `IPUInfeedQueue` take their defaults only.
+            **kwargs: `prefetch_depth` is the number of executions whose data is prepared ahead,
+                from 1 to 255, or `None` for the default; `feed_name` is the infeeds' name in
+                errors. The other arguments of `IPUInfeedQueue` take their defaults only.
 
         Raises:
-            ValueError: A key is set by Keras itself, or a value cannot be
-                honoured.
+            ValueError: A key is set by Keras itself, or a value cannot be honoured.
             TypeError: An infeed queue has no such argument.
         """
         depth, name = options.check_infeed_options(kwargs)
         self._ipu.set(prefetch_depth=depth, infeed_name=name)
 
     def set_outfeed_queue_options(self, **kwargs) -> None:
-        """Checks options of the outfeeds, and uses none of them.
+        """Checks options of the outfeeds, and warns that none of them has an effect.
 
-        Has no effect: results of an execution are handed over as soon as it ends, without a buffer,
-        of which it warns.
+        Results of an execution are handed over as soon as it ends, without a buffer.
 
         Args:
-            **kwargs: `buffer_depth`, `feed_name`.
+            **kwargs: `buffer_depth`, a positive integer, and `feed_name`, a text.
 
         Raises:
-            ValueError: A key cannot be used with Keras, or a value cannot be
-                honoured.
+            ValueError: A key cannot be used with Keras, or a value cannot be honoured.
             TypeError: An outfeed queue has no such argument.
         """
         options.check_outfeed_options(kwargs)
@@ -72,19 +69,17 @@ class ModelOptions:
         gradient_accumulation_reduction_method="sum",
         **gradient_accumulation_optimizer_kwargs,
     ) -> None:
-        """Sets how training accumulates gradients, of models that are not pipelined.
+        """Sets how a model that is not pipelined accumulates gradients in training.
 
         Args:
-            gradient_accumulation_steps_per_replica: Steps per weight update;
-                `None` or 1 for none. Saved with the model.
-            gradient_accumulation_reduction_method: `"sum"`, `"mean"`,
-                `"running_mean"` or a `GradientAccumulationReductionMethod`. Saved with
-                the model.
-            **gradient_accumulation_optimizer_kwargs: Arguments of
-                `GradientAccumulationOptimizerV2`: `dtype`, `name`,
-                `offload_weight_update_variables`, `replicated_optimizer_state_sharding`. All
-                but the first have no effect without a pipeline, of which a warning tells. Not
-                saved.
+            gradient_accumulation_steps_per_replica: Steps per weight update; `None` or 1 for no
+                accumulation. Saved with the model.
+            gradient_accumulation_reduction_method: `"sum"`, `"mean"`, `"running_mean"` or a
+                `GradientAccumulationReductionMethod`. Saved with the model.
+            **gradient_accumulation_optimizer_kwargs: The arguments `dtype`, `name`,
+                `offload_weight_update_variables` and `replicated_optimizer_state_sharding` of
+                `GradientAccumulationOptimizerV2`. All but the first have no effect without a
+                pipeline, which gives a warning. Not saved.
 
         Raises:
             ValueError: An argument is not valid, or the optimizer overrides `minimize`.
@@ -108,24 +103,25 @@ class ModelOptions:
         gradient_accumulation_reduction_method="sum",
         **pipelining_kwargs,
     ) -> None:
-        """Sets how a pipelined model runs: one whose layers have pipeline stages.
+        """Sets how a pipelined model runs, that is, one whose layers have pipeline stages.
 
         Args:
-            gradient_accumulation_steps_per_replica: Steps per weight update,
-                which training needs; of no effect on `evaluate` and `predict`. Saved with
-                the model, as all but `pipelining_kwargs` are.
-            device_mapping: The IPU of each stage. Defaults to one after the other.
-            accumulate_outfeed: Whether metrics reach the host once for all accumulated steps,
-                or in `evaluate` for those of an execution; callbacks run as often. It does
-                not change what they are in the end.
-            gradient_accumulation_reduction_method: `"sum"`, `"mean"`,
-                `"running_mean"` or a `GradientAccumulationReductionMethod`.
+            gradient_accumulation_steps_per_replica: Steps per weight update, which training
+                needs; `evaluate` and `predict` ignore it. Saved with the model, as all arguments
+                but `pipelining_kwargs` are.
+            device_mapping: The IPU of each stage; `None` gives each stage an IPU of its own, in
+                order.
+            accumulate_outfeed: Whether metrics reach the host once for all accumulated steps, or
+                in `evaluate` once for those of an execution; callbacks run as often. The final
+                metrics are the same.
+            gradient_accumulation_reduction_method: `"sum"`, `"mean"`, `"running_mean"` or a
+                `GradientAccumulationReductionMethod`.
             **pipelining_kwargs: Arguments of `pipelining_ops.pipeline`. Not saved.
 
         Raises:
             ValueError: An argument is not valid, or the optimizer overrides `minimize`.
             TypeError: `pipeline` has no such argument, or a value has the wrong type.
-            NotImplementedError: `continuous_weight_updates`, which hardware lacks too.
+            NotImplementedError: `continuous_weight_updates` is set, which hardware lacks too.
         """
         pipelining = pipelining_options(
             gradient_accumulation_steps_per_replica,

@@ -8,18 +8,19 @@ from ipu_keras.keras.extensions.stage_summary import print_summary
 
 
 class ModelPipeline:
-    """What a model made in an `IPUStrategy`'s scope tells of its stages, and can be told."""
+    """Methods by which a model made in an `IPUStrategy`'s scope shows and takes pipeline
+    stages."""
 
-    # Of the extension and of Keras.
+    # The extension defines the first, Keras the second.
     _ipu: Any
     name: str
 
     def get_pipeline_stage_assignment(self) -> list:
-        """The stages of the layers of the model, in the order in which they are executed.
+        """Returns the stages of the model's layers, in the order in which they are executed.
 
         Returns:
-            An assignment for each call of a layer, without input layers: as last set, else
-            as the `PipelineStage` scopes say. Change them and set them to assign others.
+            An assignment for each call of a layer, without input layers: as last set, else as
+                the `PipelineStage` scopes say. Change them and set them to assign others.
 
         Raises:
             RuntimeError: The model has not been built yet.
@@ -31,13 +32,13 @@ class ModelPipeline:
         """Assigns the layers of the model to pipeline stages, whatever scopes they were made in.
 
         Args:
-            pipeline_stage_assignment: As `get_pipeline_stage_assignment` returns it, with a
-                stage for each; for Sequential models and subclasses of `keras.Model` also
+            pipeline_stage_assignment: List as `get_pipeline_stage_assignment` returns it, with a
+                stage in each entry; for Sequential models and subclasses of `keras.Model` also
                 plain integers, in the same order. Saved with the model.
 
         Raises:
-            ValueError: It is no list, has another length or order than the layers, a
-                layer has no stage, or needs the result of a later stage.
+            ValueError: The argument is not a list, has another length or order than the layers,
+                leaves a layer without a stage, or lets one need the result of a later stage.
             RuntimeError: A stage has no layer, or the model has not been built yet.
         """
         stages = self._ipu.stages.checked(pipeline_stage_assignment)
@@ -53,8 +54,8 @@ class ModelPipeline:
         """Prints a table of the layers and their stages.
 
         Args:
-            line_length: Characters of a line. Defaults to 98.
-            print_fn: Called with each line. Defaults to `print`.
+            line_length: Number of characters in a line; `None` for 98.
+            print_fn: Called with each line; `None` for `print`.
 
         Raises:
             RuntimeError: The model has not been built yet.

@@ -1,4 +1,4 @@
-"""The pipeline of a model: the stages of its layers, and what they make of its steps."""
+"""The pipeline stages of a model's layers, and the pipeline that its steps run as."""
 
 import contextlib
 import dataclasses
@@ -37,7 +37,10 @@ class StagedCalls(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Tensor:
-    """What a model was called with. Only if its stages are asked for it must be of a tensor."""
+    """Shape and dtype of an argument, in place of its values.
+
+    What a model was called with need not be a tensor until its stages are asked for.
+    """
 
     shape: Any
     dtype: Any
@@ -46,11 +49,8 @@ class _Tensor:
 class ModelStages:
     """The pipeline stages of a model made in an `IPUStrategy`'s scope.
 
-    This is how a `keras.Model` subclass has them, whose layers are known from a trace of its
-    `call`; those of Functional and Sequential models differ in what is said at the end.
-
-    Args:
-        model: The model.
+    This class serves subclasses of `keras.Model`, whose layers are known from a trace of `call`.
+    The subclasses for Functional and Sequential models override the methods at the end.
     """
 
     _assignment_class: type = ModelLayerPipelineStageAssignment
@@ -58,28 +58,19 @@ class ModelStages:
     _takes_integers = True
 
     def __init__(self, model: Any):
-        # Whether the `call` of the model, or of one that it is in, enters PipelineStage scopes.
+        # Whether the `call` of this model, or of an outer one, enters PipelineStage scopes.
         self.in_call = False
         self._model = model
-        # Of the first call, by position and by name, with `_Tensor` for tensors.
+        # The arguments of the first call, by position and by name, with `_Tensor` for tensors.
         self._arguments: tuple[Any, Any] | None = None
 
     def note_arguments(self, args, kwargs) -> None:
-        """Keeps what the model was first called with, for a trace of its `call`.
-
-        Args:
-            args: By position.
-            kwargs: By name.
-        """
+        """Keeps what the model was first called with, for a trace of its `call`."""
         if self._arguments is None:
             self._arguments = tree.map_structure(_noted, (args, kwargs))
 
     def assignments(self) -> list:
-        """An assignment for each call of a layer, without input layers.
-
-        Raises:
-            RuntimeError: The model has not been built yet.
-        """
+        """Returns an assignment for each call of a layer, without input layers."""
         self._check_built("get")
         calls, stages = self.resolved()
         return [
@@ -89,16 +80,8 @@ class ModelStages:
         ]
 
     def checked(self, assignment: Any) -> tuple[int | None, ...]:
-        """The stages that a user assigns.
-
-        Args:
-            assignment: Of a user.
-
-        Raises:
-            ValueError: It is no list, has another length or order than the layers, a
-                layer has no stage, or needs the result of a later stage.
-            RuntimeError: A stage has no layer, or the model has not been built yet.
-        """
+        """Returns the stages in a list that a user has set, once they are known to make a
+        pipeline."""
         if not isinstance(assignment, list):
             raise noted(
                 ValueError("`pipeline_stage_assignment` needs to be a list."),
@@ -113,24 +96,11 @@ class ModelStages:
         return assigned
 
     def pipeline(self, training: bool, num_steps: int, name: str | None = None) -> Pipeline | None:
-        """The pipeline that the model runs as.
+        """Returns the pipeline that the model runs as; None if no layer has a stage.
 
-        Args:
-            training: Whether gradients are computed.
-            num_steps: Steps of a replica in an execution.
-            name: `"train"`, `"test"` or `"predict"`, whose step must be Keras's own; `None`
-                leaves the steps unchecked.
-
-        Returns:
-            `None` if no layer has a stage.
-
-        Raises:
-            ValueError: Layers without stages, in a wrong order, a mapping or options of another
-                length, or training without a count of accumulated steps.
-            RuntimeError: A stage without layers, or the model overrides what Keras runs.
-            NotImplementedError: A schedule that cannot be.
-            UnimplementedError: Stages on different IPUs share weights.
-            FailedPreconditionError: The steps are no multiple of what the schedule needs.
+        It is checked in all respects, so that errors of the user's come before a program is
+        made. `num_steps` are those of a replica in an execution. `name` is `"train"`, `"test"`
+        or `"predict"`, whose step must be Keras's own; None leaves the steps unchecked.
         """
         staged = self.staged_calls()
         if staged is None:
@@ -145,22 +115,16 @@ class ModelStages:
         return pipeline
 
     def check_training(self, num_steps: int) -> None:
-        """Checks what accumulation, of a pipelined model or not, asks of training.
-
-        Args:
-            num_steps: Steps of a replica in an execution.
-
-        Raises:
-            RuntimeError: They are no multiple of the accumulated ones, or the model overrides
-                `train_step`.
-            ValueError: The optimizer overrides `minimize`.
-        """
+        """Checks that a training of `num_steps` per execution and replica suits its
+        accumulation, if any."""
         pipelined = self.staged_calls() is not None
         options = self._model._ipu.options
         chosen = options.pipelining if pipelined else options.accumulation
         steps = chosen.steps_per_replica or 1
         if not pipelined and steps == 1:
             return
+        # Both parts of an accumulated step, the gradients and the update, are this package's
+        # own: what users override there would not run.
         check_minimize(self._model.optimizer, keras.optimizers.Optimizer)
         checks.check_step_not_overridden(self._model, "train_step", pipelined=pipelined)
         if pipelined:
@@ -168,7 +132,7 @@ class ModelStages:
         checks.check_steps(num_steps, steps, pipelined=pipelined)
 
     def in_stages(self, step: Callable) -> Callable:
-        """A step whose operations are traced in the name scopes of their stages."""
+        """Returns a step whose operations are traced in the name scopes of their stages."""
 
         @functools.wraps(step)
         def staged_step(*args, **kwargs):
@@ -181,7 +145,7 @@ class ModelStages:
         return staged_step
 
     def staged_calls(self) -> StagedCalls | None:
-        """The stages, complete or not; `None` if no layer has one.
+        """Returns the stages, complete or not; None if no layer has one.
 
         They are looked for once in a call of `fit`, `evaluate` or `predict`.
         """
@@ -189,7 +153,8 @@ class ModelStages:
         if run is None or not self._is_built():
             return self._found()
         if run.staged_calls is None:
-            # Of a subclass of `keras.Model` it takes a trace to find out.
+            # A subclass of `keras.Model` has to be traced to find out. The tuple tells None from
+            # unknown.
             run.staged_calls = (self._found(),)
         return run.staged_calls[0]
 
@@ -205,23 +170,15 @@ class ModelStages:
         return staged if assigned else None
 
     def resolved(self) -> StagedCalls:
-        """The calls of layers, and their stages as set or as of their scopes."""
+        """Returns the calls of layers, with the stages that were set or else those of their
+        scopes."""
         calls, options = self.calls(), self._model._ipu.options
         stages = checks.resolved_stages(calls, options.stages, options.operation_stages)
         return StagedCalls(calls, stages)
 
     def pipeline_of(self, staged: StagedCalls) -> Pipeline:
-        """The pipeline of stages, with the options that are set.
-
-        Args:
-            staged: The stages.
-
-        Raises:
-            ValueError: Layers without stages, in a wrong order, or a device mapping of another
-                length.
-            RuntimeError: A stage without layers.
-        """
-        # Of stages that are not complete nothing else can be told.
+        """Returns the pipeline of these stages, with the options that are set."""
+        # First, since an incomplete list of stages says nothing about the length of the others.
         self.check(*staged)
         options = self._model._ipu.options.pipelining
         num_stages = 1 + max(stage for stage in staged.stages if stage is not None)
@@ -247,28 +204,19 @@ class ModelStages:
             )
         return steps
 
-    # What differs between kinds of models.
-
+    # The methods from here on differ between kinds of models.
     def calls(self) -> tuple[LayerCall, ...]:
-        """The calls of layers that make up the model, in order, with the stages of scopes."""
+        """Returns the calls of layers that make up the model, in order, with the stages of
+        scopes."""
         arguments = self._known_arguments()
         assert arguments is not None
-        # Where a step is traced the scope is entered, and cannot be entered again.
+        # While a step is traced the scope is already entered, and it cannot be entered twice.
         inside = current_ipu_strategy() is not None
         with contextlib.nullcontext() if inside else self._model.distribute_strategy.scope():
             return recorded_calls(self._model, *tree.map_structure(_symbolic, arguments))
 
     def check(self, calls, stages) -> None:
-        """Checks stages that are in use, or are going to be.
-
-        Args:
-            calls: Of the layers, in order.
-            stages: Their stages.
-
-        Raises:
-            ValueError: Layers without stages, or in a wrong order.
-            RuntimeError: Stages without layers.
-        """
+        """Checks stages that are in use, or about to be."""
         checks.check_stages(calls, stages)
 
     def _may_exist(self) -> bool:
@@ -278,7 +226,7 @@ class ModelStages:
         return (
             self._model._ipu.options.stages is not None
             or self.in_call
-            # Its `call` may enter scopes that have not been seen.
+            # A `call` that has never run may enter scopes that nobody has seen yet.
             or not self._model._called
             or any(stage_of(layer) is not None for layer in layers_in(self._model))
         )
@@ -293,7 +241,8 @@ class ModelStages:
             ) from error
 
     def _build(self) -> Exception | None:
-        """Has the layers built of a model that Keras takes for built, and returns what failed.
+        """Builds the layers of a model that Keras takes for built, and returns the error if it
+        fails.
 
         Keras's `build(shape)` of a subclass only notes the shape.
         """
@@ -301,7 +250,7 @@ class ModelStages:
             noted = self._arguments
             try:
                 self.calls()
-            except Exception as error:  # of the user's `call`, which may take no floats
+            except Exception as error:  # from the user's `call`, which may not take floats
                 self._arguments = noted
                 return error
         return None
@@ -322,7 +271,7 @@ class ModelStages:
         )
 
     def _assigned(self, calls, assignment: list) -> tuple[int | None, ...]:
-        """The stages in a list that a user gives, complete or not."""
+        """Returns the stages in a list that a user gives, complete or not."""
         integers = [
             entry is None or isinstance(entry, bool) or integer_in(entry) is not None
             for entry in assignment
@@ -347,7 +296,7 @@ class ModelStages:
             )
 
     def _refuse_mixture(self, assignment: list, integers: list[bool]) -> NoReturn:
-        """Blames what can be no entry at all, else the first that is of another kind."""
+        """Blames an entry of neither kind, else the first whose kind is not that of the first."""
         index = next(
             (
                 index
@@ -366,67 +315,59 @@ class ModelStages:
         )
 
     def _known_arguments(self) -> tuple[Any, Any] | None:
-        """What the model can be traced with: of a call, else from shapes that it was built for."""
+        """Returns what the model can be traced with: arguments of a call, else shapes of
+        `build`."""
         if self._arguments is not None:
             return self._arguments
         shapes = getattr(self._model, "_build_shapes_dict", None) or {}
         tensors = {name: _tensors_of(shape) for name, shape in shapes.items() if shape}
         if len(shapes) == len(tensors) == 1:
             return tuple(tensors.values()), {}
-        # As Keras names the shapes of several inputs.
+        # Keras names the shapes of several inputs after the arguments of `call`.
         named = {name.removesuffix("_shape"): tensors[name] for name in tensors}
         takes = inspect.signature(self._model.call).parameters
         return ((), named) if named and named.keys() <= takes.keys() else None
 
 
 class FunctionalStages(ModelStages):
-    """The pipeline stages of a Functional model, which has all its layers from the beginning.
+    """The pipeline stages of a Functional model, by call of a layer.
 
-    They are those of calls of layers, also in the Functional and Sequential models that it calls.
-
-    Args:
-        model: The model.
+    The calls in Functional and Sequential models that it calls count one by one. All layers are
+    there from the beginning, so nothing needs to be traced or built.
     """
 
     _assignment_class = FunctionalLayerPipelineStageAssignment
     _takes_integers = False
 
     def calls(self) -> tuple[LayerCall, ...]:
-        """As of `ModelStages`."""
         return functional_calls(self._model)
 
     def _may_exist(self) -> bool:
         return True
 
     def _check_built(self, what: str) -> None:
-        """It always is."""
+        """Does nothing, as a Functional model is always built."""
 
     def _assignment(self, call: LayerCall, stage: int | None, calls) -> Any:
         return FunctionalLayerPipelineStageAssignment(call.operation, call.node_index, stage)
 
 
 class SequentialStages(ModelStages):
-    """The pipeline stages of a Sequential model, of which a model in it is one layer.
-
-    Args:
-        model: The model, which need not be built.
-    """
+    """The pipeline stages of a Sequential model, built or not; a model in it is one layer."""
 
     _assignment_class = SequentialLayerPipelineStageAssignment
 
     def calls(self) -> tuple[LayerCall, ...]:
-        """As of `ModelStages`."""
         return sequential_calls(self._model)
 
     def check(self, calls, stages) -> None:
-        """As of `ModelStages`."""
         checks.check_sequence(calls, stages)
 
     def _may_exist(self) -> bool:
         return True
 
     def _check_built(self, what: str) -> None:
-        """It need not be."""
+        """Does nothing: the list of layers is known before they are built."""
 
     def _assignment(self, call: LayerCall, stage: int | None, calls) -> Any:
         return SequentialLayerPipelineStageAssignment(call.operation, stage)
@@ -436,11 +377,10 @@ class SequentialStages(ModelStages):
 
 
 def stages_of(model: keras.Model) -> ModelStages:
-    """The pipeline stages of a model, by its kind.
+    """Returns the pipeline stages of a model, by its kind.
 
-    Args:
-        model: Made in a strategy's scope. Its kind is known when it has been initialised: a
-            subclass of `keras.Model` may become a Functional model then.
+    The kind is known only once the model has been initialised: a subclass of `keras.Model` may
+    become a Functional model then.
     """
     if isinstance(model, keras.Sequential):
         return SequentialStages(model)
@@ -450,13 +390,13 @@ def stages_of(model: keras.Model) -> ModelStages:
 
 
 def _noted(value: Any) -> Any:
-    """What to keep of an argument: not the values of tensors and arrays."""
+    """Returns what to keep of an argument, which leaves out the values of tensors and arrays."""
     is_tensor = hasattr(value, "shape") and hasattr(value, "dtype")
     return _Tensor(value.shape, value.dtype) if is_tensor else value
 
 
 def _tensors_of(shapes: Any) -> Any:
-    """Symbolic tensors of a shape, or of a structure of them, that a model was built for."""
+    """Returns symbolic tensors for the shapes that a model was built for, in their structure."""
     plain = tree.map_structure(
         lambda leaf: tuple(leaf) if isinstance(leaf, tf.TensorShape) else leaf, shapes
     )

@@ -22,65 +22,57 @@ _STEPS = ("train_step", "test_step", "predict_step")
 class ModelSteps:
     """Makes the functions of a model's steps from the options that were set.
 
-    Args:
-        model: The model.
-        on_ipu: Its `ModelOnIpu`, which has the options, the stages and the device.
+    `on_ipu` is the model's `ModelOnIpu`, which has the options, the stages and the device.
     """
 
     def __init__(self, model: Any, on_ipu: Any):
         self._model = model
         self._on_ipu = on_ipu
-        # Of the programs; outlives the functions that `compile` throws away.
+        # Programs compiled so far. The history outlives the functions that `compile` throws
+        # away, so that it can say why a program was compiled again.
         self._history = CompilationHistory()
 
     @property
     def any_overridden(self) -> bool:
-        """Whether the model's class has a step of its own."""
+        """Whether the model's class has any step of its own."""
         return any(map(self.overrides, _STEPS))
 
     def overrides(self, step: str) -> bool:
-        """Whether the model's class has a certain step of its own.
-
-        Args:
-            step: `"train_step"`, `"test_step"` or `"predict_step"`.
-        """
+        """Whether the model's class has its own `step`, which is a name such as `"train_step"`."""
         return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
 
     def accumulates_logs(self, name: str) -> bool:
-        """Whether the outfeed of a program has what its steps return once for all of them.
+        """Whether the outfeed of a program has one result for all of its steps.
 
         The metrics that a step of Keras's returns are those of all steps so far, so the last
-        ones are accumulated.
-
-        Args:
-            name: `"train"`, `"test"` or `"predict"`.
+        ones are the accumulated ones.
         """
         accumulates = name != "predict" and self._on_ipu.options.pipelining.accumulate_outfeed
         return bool(accumulates) and self._on_ipu.stages.staged_calls() is not None
 
     def accumulator_dtype(self) -> Any:
-        """As of `TrainingParts`, as it was set."""
+        """Returns the dtype of the accumulators, in any of the forms that `TrainingParts`
+        takes."""
         options = self._on_ipu.options
         if self._on_ipu.stages.staged_calls() is not None:
             return options.pipelining.gradient_accumulation_dtype
         return options.accumulation.dtype
 
     def train_function(self) -> StepFunction:
-        """What Keras calls for each execution of training."""
+        """Makes the function that Keras calls for each execution of training."""
         step, layout = self._training()
         return self._logging_function("train", step, layout)
 
     def test_function(self) -> StepFunction:
-        """What Keras calls for each execution of evaluation."""
+        """Makes the function that Keras calls for each execution of evaluation."""
         return self._logging_function("test", self._model.test_step, self._layout("test"))
 
     def predict_function(self) -> StepFunction:
-        """What `predict` calls for each execution."""
+        """Makes the function that `predict` calls for each execution."""
         layout = self._layout("predict")
         return self._step_function("predict", self._model.predict_step, OutfeedMode.ALL, layout)
 
     def _training(self) -> tuple[Callable, Layout]:
-        """The step of training, and how it is spread."""
         model, layout, options = self._model, self._layout("train"), self._on_ipu.options
         pipelined = self._on_ipu.stages.staged_calls() is not None
         chosen = options.pipelining if pipelined else options.accumulation
@@ -88,6 +80,8 @@ class ModelSteps:
         if count == 1 and not pipelined:
             if layout.num_replicas == 1:
                 return model.train_step, layout
+            # Only a step of Keras's can be split into gradients and update; in a user's, the
+            # optimizers add the gradients up themselves.
             if self.overrides("train_step"):
                 return summing_gradients(model, model.train_step), layout
         parts = TrainingParts(model, self.accumulator_dtype())
@@ -107,6 +101,7 @@ class ModelSteps:
             step = with_dtype_of_logs(step, options.pipelining.accumulate_outfeed_dtype)
         if self.accumulates_logs(name) or not options.asynchronous_callbacks:
             return self._step_function(name, step, OutfeedMode.LAST, layout)
+        # Asynchronous callbacks run for each step, so they need all results.
         return self._step_function(name, step, OutfeedMode.ALL, layout, logs_each_step=True)
 
     def _step_function(
@@ -127,6 +122,8 @@ class ModelSteps:
             layout=layout,
             compiled=self._on_ipu.compiled,
             history=self._history,
+            # XLA's numbers differ from TensorFlow's in the last bits, so results of a training
+            # that changes from one to the other would depend on when it does.
             first_steps=0 if has_deterministic_operations() else None,
             fixed_answers=name != "train",
             call_of=lambda: self._on_ipu.run,

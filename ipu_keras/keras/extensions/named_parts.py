@@ -1,4 +1,4 @@
-"""Names for what a step computes besides layers: metrics, penalties of weights, loss scales."""
+"""Name scopes for the parts of a step that are no layers: metrics, regularizers, loss scales."""
 
 import contextlib
 import functools
@@ -15,26 +15,25 @@ from ipu_keras.program import legal_in_scopes
 from ipu_keras.tracing.layer_scopes import current_layer_scopes
 
 _METRICS = "metrics"
-# Of a weight, within the scope of its layer, or of weights whose layer has none.
+# The first is within the scope of the weight's layer, the second for layers that have none.
 _REGULARIZER = "regularizer"
 _REGULARIZATION_LOSSES = "regularization_losses"
 
 
 def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A step whose metrics, regularizers and loss scale are traced in name scopes of their own.
+    """Returns a step whose metrics, regularizers and loss scale have name scopes of their own.
 
     Metrics are in `metrics/<name>`, by the names that logs have. A regularizer is in
     `<layer>/regularizer`, or in `regularization_losses` if the layer of its weight has not been
     called in the same graph. A `LossScaleOptimizer` is in a scope of its name, without the
-    optimizer that it has.
+    optimizer inside it. Without scopes these operations would belong to no layer in reports, and
+    a pipeline would put the regularizers into its last stage.
 
     Keras opens a scope around each loss, but none around these, and has no hook there. So the
-    methods of the metrics and of that optimizer, and the regularizers of the weights, are others
-    while the step is traced; no class of Keras's is changed.
+    methods of the metrics and of that optimizer, and the regularizers of the weights, are
+    replaced on the instances while the step is traced; no class of Keras's is changed.
 
-    Args:
-        model: Built, for all of its metrics to be known.
-        step: Its step, or its weight update.
+    The model must be built, for all of its metrics to be known.
     """
 
     @functools.wraps(step)
@@ -57,11 +56,7 @@ def with_named_parts(model: keras.Model, step: Callable[[Any], Any]) -> Callable
 
 
 def named_metrics(model: keras.Model) -> dict[str, keras.Metric]:
-    """The metrics of a model by the names that they have in logs; numbered if they share one.
-
-    Args:
-        model: Built; it need not be compiled.
-    """
+    """Returns a built model's metrics by their names in logs; a number tells equal names apart."""
     found: dict[str, keras.Metric] = {}
     seen: set[int] = set()
     for metric in model.metrics:
@@ -78,7 +73,11 @@ def named_metrics(model: keras.Model) -> dict[str, keras.Metric]:
 
 
 def _compiled(metrics: CompileMetrics) -> dict[str, keras.Metric]:
-    """What `compile` was given, by the names in logs: Keras makes these up with the results."""
+    """Returns the metrics given to `compile` by their names in logs.
+
+    Keras makes up these names along with the results, so each `result` is made to return its
+    metric.
+    """
     if not metrics.built:
         return {}
     with contextlib.ExitStack() as stack:
@@ -88,7 +87,7 @@ def _compiled(metrics: CompileMetrics) -> dict[str, keras.Metric]:
 
 
 def _regularized(model: keras.Model) -> Iterator[tuple[Any, tuple[keras.Layer, ...]]]:
-    """Weights that are punished, each with the layer that has it and the layers around that."""
+    """Yields each regularized weight with the layer that has it and the layers around that."""
     seen: set[int] = set()
 
     def visit(layer: keras.Layer, around: tuple[keras.Layer, ...]) -> Iterator:
@@ -100,7 +99,7 @@ def _regularized(model: keras.Model) -> Iterator[tuple[Any, tuple[keras.Layer, .
             if weight.regularizer is not None:
                 yield weight, layers
         for inner in own_layers(layer):
-            # A model is around all: to be in its scope says nothing.
+            # The model is around all layers, so its scope would not tell them apart.
             yield from visit(inner, () if layer is model else layers)
 
     yield from visit(model, ())
@@ -111,7 +110,7 @@ def _scope_of_metric(name: str) -> str:
 
 
 def _scope_of_weight(layers: tuple[keras.Layer, ...]) -> str:
-    """That of the innermost layer that was called in the graph that is being traced."""
+    """Returns a scope in the innermost layer that was called in the graph that is being traced."""
     scopes = current_layer_scopes()
     if scopes is not None:
         graph = tf.compat.v1.get_default_graph()
@@ -123,14 +122,15 @@ def _scope_of_weight(layers: tuple[keras.Layer, ...]) -> str:
 
 
 def _name_loss_scale(optimizer: Any, stack: contextlib.ExitStack) -> None:
-    """Until the stack is closed, has a scope for what an optimizer does about its loss scale.
+    """Opens a scope around what an optimizer does about its loss scale, until the stack is
+    closed.
 
-    Its `apply` as a whole has none, since the branch that it asks for would have it too, and
-    all in there, or not, depending on how the branch is lowered.
+    Its `apply` as a whole has none: the branch inside it would be in that scope too, wholly or
+    not, depending on how the branch is lowered.
     """
 
     def scope(name: str) -> str:
-        # The weight update has a scope too, which stays around this one.
+        # The scope of the weight update stays around this one.
         around = [part for part in _open_scopes() if part != optimizer.name]
         return "/".join([*around, name] if name else around)
 
@@ -149,11 +149,11 @@ def _open_scopes() -> list[str]:
 
 
 def _scoped(function: Callable, scope: Callable[[], str]) -> Callable:
-    """A function in a scope of that very name, wherever and however often it is called."""
+    """Returns a function that runs in a scope of exactly that name, wherever it is called."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
-        # TensorFlow neither numbers a scope nor puts it within others if its name ends like this.
+        # A name that ends in a slash is absolute, and TensorFlow does not make it unique.
         name = scope()
         with tf.name_scope(f"{name}/" if name else ""):
             return function(*args, **kwargs)

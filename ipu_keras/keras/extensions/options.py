@@ -1,4 +1,4 @@
-"""The options of a model on the IPU: one frozen value, checked when it is set."""
+"""The options of a model on the IPU as one frozen value, and the checks of its feeds' options."""
 
 import warnings
 from collections.abc import Mapping
@@ -12,31 +12,29 @@ from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import integer_in, positive_integer
 from ipu_keras.settings.names import name_or_none
 
+# The bound that the documented error states.
 _MAX_PREFETCH_DEPTH = 255
 
-# Feed options of the documented queues that say where and how often a feed is
-# replicated. Keras models have one feed per device; a value other than the
-# documented default cannot be honoured.
+# Options of the documented queues that say where and how often a feed is replicated. Keras
+# models have one feed per device, so only the documented defaults can be honoured.
 _INFEED_DEFAULTS = {"device_ordinal": 0, "replication_factor": 1, "data_to_prefetch": 1}
 _OUTFEED_DEFAULTS = {"replication_factor": None, "io_batch_size": 1}
 
 
 @dataclass(frozen=True)
 class ExtensionOptions:
-    """What the `set_*` methods of a model have set.
+    """The options that the `set_*` methods of a model have set.
 
     Args:
-        asynchronous_callbacks: Whether callbacks run after each step, on a
-            thread of their own.
+        asynchronous_callbacks: Whether callbacks run after each step, on a thread of their own.
         prefetch_depth: Super-batches that an infeed makes ahead.
         infeed_name: Name of the infeeds in errors; `None` for the default.
-        accumulation: How gradients are accumulated if the model is not pipelined.
-        pipelining: How the model runs if it is.
+        accumulation: Used if the model is not pipelined, as `pipelining` is if it is.
         stages: The pipeline stage of each layer call, as `set_pipeline_stage_assignment` was
-            given them. `None`: as the `PipelineStage` scopes say; empty: of no call, whatever
-            the scopes say.
-        operation_stages: Of the operations that are no layers, likewise; empty if they follow
-            their inputs.
+            given them. `None` leaves them to the `PipelineStage` scopes; an empty tuple means
+            that no call has one, whatever the scopes say.
+        operation_stages: Stages of the operations that are not layers, likewise; empty if they
+            follow their inputs.
     """
 
     asynchronous_callbacks: bool = False
@@ -48,20 +46,13 @@ class ExtensionOptions:
     operation_stages: tuple[int | None, ...] = ()
 
 
-# Of `ExtensionOptions`: what programs need not be compiled again for.
+# Fields of `ExtensionOptions` that change without compiling programs again.
 OF_FEEDS = frozenset({"prefetch_depth", "infeed_name"})
 
 
 def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Checks the arguments of `set_infeed_queue_options`.
-
-    Returns:
-        The prefetch depth and the name of the feed.
-
-    Raises:
-        ValueError: A key is set by Keras itself, or a value cannot be honoured.
-        TypeError: An infeed queue has no such argument, or the name is no text.
-    """
+    """Checks the arguments of `set_infeed_queue_options`; returns the prefetch depth and the
+    name."""
     _refuse(kwargs, ("dataset", "infeed_spec", "element_spec"), "is automatically set by Keras")
     refuse_unknown("An infeed queue", kwargs, {"feed_name", "prefetch_depth", *_INFEED_DEFAULTS})
     _refuse_changed("infeed", kwargs, _INFEED_DEFAULTS)
@@ -82,12 +73,7 @@ def check_infeed_options(kwargs: Mapping[str, Any]) -> tuple[int, str | None]:
 
 
 def check_outfeed_options(kwargs: Mapping[str, Any]) -> None:
-    """Checks the arguments of `set_outfeed_queue_options`.
-
-    Raises:
-        ValueError: A key cannot be used with Keras, or a value not be honoured.
-        TypeError: An outfeed queue has no such argument, or the name is no text.
-    """
+    """Checks the arguments of `set_outfeed_queue_options`, and warns that they have no effect."""
     _refuse(kwargs, ("outfeed_mode", "device_ordinal"), "is not compatible with Keras")
     refuse_unknown("An outfeed queue", kwargs, {"feed_name", "buffer_depth", *_OUTFEED_DEFAULTS})
     _refuse_changed("outfeed", kwargs, _OUTFEED_DEFAULTS)

@@ -1,4 +1,5 @@
-"""What a pipelined model has to be like, and what a model that accumulates has to leave alone."""
+"""Checks of pipelined models, and of those that accumulate gradients. None of them changes a
+model."""
 
 import itertools
 import warnings
@@ -20,18 +21,16 @@ def resolved_stages(
     assigned: Sequence[int | None] | None,
     operation_stages: Sequence[int | None] = (),
 ) -> tuple[int | None, ...]:
-    """The stage of each call.
+    """Returns the stage of each call.
 
-    An operation that is no layer, which users cannot assign, is in the stage of its latest
-    input, unless it was called in a scope.
+    An operation that is not a layer cannot be assigned by users. It is in the stage of its
+    latest input, unless it was called in a scope.
 
     Args:
-        calls: The calls.
-        assigned: The stages of those of layers; `None`: as the scopes say; empty: none.
-        operation_stages: Of the other calls, if `assigned` is given; empty for unknown.
-
-    Raises:
-        ValueError: There are more or fewer stages than calls of layers.
+        assigned: The stages of the calls of layers; `None` takes those of scopes, and an empty
+            sequence means that no call has one.
+        operation_stages: Stages of the other calls, used if `assigned` is given; empty if
+            unknown.
     """
     if assigned is None:
         given = iter([call.stage for call in calls])
@@ -49,11 +48,7 @@ def resolved_stages(
 
 
 def check_length(calls: Sequence[LayerCall], assignment: Sequence[Any]) -> None:
-    """Checks that there is an assignment for each call of a layer.
-
-    Raises:
-        ValueError: There are more or fewer.
-    """
+    """Refuses a list with more or fewer entries than there are calls of layers."""
     num_layers = sum(call.is_layer for call in calls)
     if len(assignment) != num_layers:
         raise ValueError(
@@ -65,16 +60,7 @@ def check_length(calls: Sequence[LayerCall], assignment: Sequence[Any]) -> None:
 
 
 def check_stages(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
-    """Checks the stages of a model.
-
-    Args:
-        calls: The calls that make up the model.
-        stages: Their stages.
-
-    Raises:
-        ValueError: A call has no stage, or takes a result from a later stage.
-        RuntimeError: A stage has no layer.
-    """
+    """Refuses calls without a stage, stages without a layer, and data that flows backwards."""
     check_completeness(calls, stages)
     _check_gaps({stage for call, stage in zip(calls, stages, strict=True) if call.is_layer})
     for call, stage in zip(calls, stages, strict=True):
@@ -92,11 +78,7 @@ def check_stages(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> No
 
 
 def check_completeness(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
-    """Checks that all calls have stages.
-
-    Raises:
-        ValueError: One has none.
-    """
+    """Refuses stages of which one is missing."""
     for call, stage in zip(calls, stages, strict=True):
         if stage is None:
             raise noted(
@@ -112,11 +94,7 @@ def check_completeness(calls: Sequence[LayerCall], stages: Sequence[int | None])
 
 
 def check_sequence(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:
-    """Checks the stages of a Sequential model.
-
-    Raises:
-        ValueError: A layer has no stage, or they do not count up from 0.
-    """
+    """Refuses stages of a Sequential model that do not count up from 0, by one at a time."""
     check_completeness(calls, stages)
     if stages[0] != 0:
         raise ValueError(
@@ -138,11 +116,7 @@ def check_sequence(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> 
 
 
 def check_mapping(device_mapping: Sequence[int], num_stages: int) -> None:
-    """Checks that each stage has an IPU.
-
-    Raises:
-        ValueError: There are more or fewer IPUs than stages.
-    """
+    """Refuses a device mapping that has more or fewer IPUs than there are stages."""
     if len(device_mapping) != num_stages:
         raise noted(
             ValueError(
@@ -157,15 +131,9 @@ def check_mapping(device_mapping: Sequence[int], num_stages: int) -> None:
 def check_shared_weights(
     calls: Sequence[LayerCall], stages: Sequence[int | None], device_mapping: Sequence[int]
 ) -> None:
-    """Checks that each weight is used on one IPU.
+    """Refuses a weight that stages on different IPUs use.
 
-    Args:
-        calls: The calls that make up the model.
-        stages: Their stages.
-        device_mapping: The IPU of each stage.
-
-    Raises:
-        UnimplementedError: Layers of stages on different IPUs share a weight.
+    Each IPU has a memory of its own, and a weight lies in one of them.
     """
     users: dict[int, int] = {}
     for call, stage in zip(calls, stages, strict=True):
@@ -183,16 +151,9 @@ def check_shared_weights(
 
 
 def check_depth(pipeline: Pipeline, training: bool, num_iterations: int) -> None:
-    """Checks that a pipeline can be filled and drained in whole rounds.
+    """Refuses a number of iterations that do not fill and drain a pipeline in whole rounds.
 
-    Args:
-        pipeline: Its schedule says how many iterations are under way at a time.
-        training: Whether each stage has a backward one.
-        num_iterations: How often each stage runs.
-
-    Raises:
-        FailedPreconditionError: The number is no multiple of what the schedule needs.
-        NotImplementedError: Training is to interleave stages on one IPU.
+    `num_iterations` is how often each stage runs; `training` gives each a backward stage.
     """
     multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
     if num_iterations % multiple:
@@ -201,15 +162,9 @@ def check_depth(pipeline: Pipeline, training: bool, num_iterations: int) -> None
 
 
 def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: bool) -> None:
-    """Checks that an execution of training ends with a weight update.
+    """Refuses an execution of training that does not end with a weight update.
 
-    Args:
-        steps_per_execution: Steps of a replica in an execution.
-        steps_per_replica: Steps of a replica per weight update.
-        pipelined: Whether the model is pipelined.
-
-    Raises:
-        RuntimeError: It does not.
+    Both counts are steps of one replica. What is accumulated does not outlive an execution.
     """
     if steps_per_execution % steps_per_replica:
         setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
@@ -229,15 +184,7 @@ def check_steps(steps_per_execution: int, steps_per_replica: int, *, pipelined: 
 
 
 def check_ipus(num_ipus: int, needed: int) -> None:
-    """Checks that a device has IPUs for a whole number of replicas.
-
-    Args:
-        num_ipus: IPUs of the device.
-        needed: IPUs of a replica.
-
-    Raises:
-        ValueError: It has too few, or some would be left over.
-    """
+    """Refuses a device whose IPUs do not make a whole number of replicas."""
     if num_ipus < needed or num_ipus % needed:
         raise noted(
             ValueError(
@@ -250,15 +197,10 @@ def check_ipus(num_ipus: int, needed: int) -> None:
 
 
 def check_step_not_overridden(model: keras.Model, step: str, *, pipelined: bool) -> None:
-    """Checks that a model leaves a step of Keras as it is.
+    """Refuses a model that overrides a step of Keras, such as `"train_step"`.
 
-    Args:
-        model: The model.
-        step: `"train_step"`, `"test_step"` or `"predict_step"`.
-        pipelined: Whether the model is pipelined; else it accumulates gradients.
-
-    Raises:
-        RuntimeError: The model overrides it.
+    `pipelined` words the error: it says why the step must be Keras's own, a pipeline or else
+    accumulation.
     """
     if is_overridden(model, step):
         _refuse_overridden(
@@ -267,22 +209,18 @@ def check_step_not_overridden(model: keras.Model, step: str, *, pipelined: bool)
 
 
 def is_overridden(model: keras.Model, step: str) -> bool:
-    """Whether a model has a step of its own.
-
-    Args:
-        model: The model.
-        step: As of `check_step_not_overridden`.
-    """
+    """Whether a model has its own version of a step, such as `"train_step"`."""
+    # The first class that defines the step is the one that runs. A step may also be set on the
+    # instance.
     makers = [kind for kind in type(model).__mro__ if step in vars(kind)]
     by_keras = makers[0].__module__.startswith(("keras.src.", "ipu_keras."))
     return step in vars(model) or not by_keras
 
 
 def check_call_not_overridden(model: keras.Model) -> None:
-    """Checks that a model of layers that are known runs them as they are known.
+    """Refuses a Functional or Sequential model with its own `call`.
 
-    Raises:
-        RuntimeError: A Functional or Sequential model has a `call` of its own.
+    Its stages are assigned to the calls in its graph, which such a `call` need not run.
     """
     for kind in (keras.Sequential, Functional):
         if isinstance(model, kind) and not has_call_of(model, kind):
@@ -290,11 +228,7 @@ def check_call_not_overridden(model: keras.Model) -> None:
 
 
 def warn_of_batch_norm(model: keras.Model) -> None:
-    """Warns of layers of a pipelined model that depend on how a batch is split.
-
-    Args:
-        model: A model that is to be trained.
-    """
+    """Warns of layers of a pipelined model whose results depend on how a batch is split."""
     norms = [
         layer.name
         for layer in layers_in(model)
@@ -323,7 +257,7 @@ def _refuse_overridden(model: keras.Model, name: str, what: str) -> None:
 
 
 def _in_order(calls, assigned, operation_stages):
-    """The given stages of calls: of layers, and of other operations `None` if not given."""
+    """Returns the given stages in the order of calls; None for operations without one."""
     layers, operations = iter(assigned), iter(operation_stages)
     return [next(layers) if call.is_layer else next(operations, None) for call in calls]
 
@@ -332,7 +266,7 @@ def _check_gaps(stages: set[int | None]) -> None:
     highest = max(stage for stage in stages if stage is not None)
     empty = [stage for stage in range(highest) if stage not in stages]
     if empty:
-        # "lease" is in the documented text, which users match.
+        # "lease" is the documented spelling, which users match.
         raise RuntimeError(
             "All stages in a pipeline must have at lease one layer assigned to them. The highest "
             f"stage with an assignment is {highest}, but there is no layer in the stages {empty}."

@@ -11,25 +11,24 @@ from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.counts import MOST
 
-# What layers and nodes of Keras's graphs remember their scope as.
+# Attribute by which layers and nodes of Keras's graphs remember their scope.
 _MARK = "_ipu_pipeline_stage"
 
 _stage: ContextVar[int | None] = ContextVar("pipeline_stage", default=None)
 
 
 class PipelineStage:
-    """A scope whose layers, and calls of layers, are assigned to a pipeline stage.
+    """Scope that assigns layers, and calls of layers, to a pipeline stage.
 
-    A layer made in it has all its calls in the stage. A call made in it is in the
-    stage wherever the layer was made. Calls are those that make up a model: in the
-    functional API, or in the `call` of a `keras.Model` subclass. Calling a model
-    assigns all its layers.
+    A layer made in it has all its calls in the stage. A call made in it is in the stage wherever
+    the layer was made. Calls are those that make up a model: in the functional API, or in the
+    `call` of a `keras.Model` subclass. Calling a model assigns all its layers.
 
     Args:
-        stage: The stage, from 0.
+        stage: Number of the stage, from 0.
 
     Raises:
-        ValueError: `stage` is no such number.
+        ValueError: `stage` is not such a number.
 
     Example:
 
@@ -72,14 +71,7 @@ class PipelineStage:
 
 
 def checked_stage(stage: Any) -> int:
-    """The number of a pipeline stage.
-
-    Args:
-        stage: What was given, an integer of Python or NumPy, or a tensor of one.
-
-    Raises:
-        ValueError: It is not an integer from 0.
-    """
+    """Returns the number of a pipeline stage, from an integer of any kind or a tensor of one."""
     number = integer_in(stage)
     if number is None or not 0 <= number <= MOST:
         raise noted(
@@ -90,40 +82,36 @@ def checked_stage(stage: Any) -> int:
 
 
 def current_stage() -> int | None:
-    """The stage of the scope that is entered; `None` outside of one."""
+    """Returns the stage of the scope that is entered; None outside of one."""
     return _stage.get()
 
 
 def stage_of(layer_or_node: Any) -> int | None:
-    """The stage in whose scope a layer was made, or a call of one; `None` for none."""
+    """Returns the stage in whose scope a layer, or a call of one, was made; None for none."""
     on_ipu = getattr(layer_or_node, "_ipu", None)
     return getattr(layer_or_node, _MARK, None) if on_ipu is None else on_ipu.stage
 
 
 def take_mark(model: Any) -> int | None:
-    """Takes from a model what it remembers of the scope that it was made in.
-
-    Returns:
-        The stage of the scope; `None` if there was none.
-    """
+    """Removes from a model the stage of the scope in which it was made, and returns it."""
     return vars(model).pop(_MARK, None)
 
 
 def attach_pipeline_stages() -> None:
-    """Has Keras's layers and nodes remember the scope in which they were made, from now on."""
+    """Makes Keras's layers and nodes remember the scope in which they are made."""
     tell_of_calls_and_layers(_mark)
 
 
 def _mark(layer_or_node: Any) -> None:
     if current_stage() is not None:
-        # Not by the class's own `__setattr__`, which a layer may have overridden.
+        # Past the class's own `__setattr__`, which a layer may have overridden.
         object.__setattr__(layer_or_node, _MARK, current_stage())
 
 
 def _note_use_in_call() -> None:
     """Tells the models that are being called that their `call` enters stages.
 
-    So that other models need not be traced to find out.
+    Other models then need not be traced to find out.
     """
     called = called_layer()
     if called is None:

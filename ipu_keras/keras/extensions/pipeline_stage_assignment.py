@@ -24,7 +24,7 @@ class _LayerAssignment:
         """The stage of the layer; `None` if it has none. Can be set.
 
         Raises:
-            ValueError: It is set to what is no stage.
+            ValueError: The new value is not a stage.
         """
         return self._pipeline_stage
 
@@ -40,11 +40,11 @@ class SequentialLayerPipelineStageAssignment(_LayerAssignment):
     """The pipeline stage of a layer of a Sequential model.
 
     Args:
-        layer: The layer.
-        pipeline_stage: Its stage, from 0; `None` for none.
+        layer: The layer that is assigned.
+        pipeline_stage: Stage of the layer, from 0; `None` for none.
 
     Raises:
-        ValueError: `pipeline_stage` is no stage.
+        ValueError: `pipeline_stage` is not a stage.
     """
 
     def __init__(self, layer: keras.Layer, pipeline_stage: int | None = None):
@@ -72,13 +72,13 @@ class FunctionalLayerPipelineStageAssignment(_CallAssignment):
     """The pipeline stage of a call of a layer in a Functional model.
 
     Args:
-        layer: The layer.
-        node_index: Which call of the layer it is: the position among all its
-            symbolic calls, also those outside of the model.
+        layer: The layer that is called.
+        node_index: Which call of the layer it is: the position among all its symbolic calls,
+            also those outside of the model.
         pipeline_stage: The stage of the call, from 0; `None` for none.
 
     Raises:
-        ValueError: `pipeline_stage` is no stage.
+        ValueError: `pipeline_stage` is not a stage.
     """
 
     @property
@@ -91,13 +91,12 @@ class ModelLayerPipelineStageAssignment(_CallAssignment):
     """The pipeline stage of a call of a layer in a `keras.Model` subclass.
 
     Args:
-        layer: The layer.
-        node_index: Which of the calls of the layer in one pass through the
-            model's `call` it is.
+        layer: The layer that is called.
+        node_index: Which of the calls of the layer in one pass through the model's `call` it is.
         pipeline_stage: The stage of the call, from 0; `None` for none.
 
     Raises:
-        ValueError: `pipeline_stage` is no stage.
+        ValueError: `pipeline_stage` is not a stage.
     """
 
     _inbound_layers: list[keras.Layer] | None = None
@@ -107,8 +106,8 @@ class ModelLayerPipelineStageAssignment(_CallAssignment):
         """The layers whose results the call takes, by which calls can be told apart.
 
         Raises:
-            AttributeError: The object is not one that `get_pipeline_stage_assignment` has
-                returned. Only then the model is known.
+            AttributeError: The object was not returned by `get_pipeline_stage_assignment`, so
+                its model is not known.
         """
         if self._inbound_layers is None:
             raise AttributeError(
@@ -119,7 +118,7 @@ class ModelLayerPipelineStageAssignment(_CallAssignment):
 
 
 def _layers_before(node: Any) -> list[keras.Layer]:
-    """The layers whose results a node of Keras's graph takes, directly or from operations."""
+    """Returns the layers whose results a node takes, directly or through other operations."""
     found: list[keras.Layer] = []
     for parent in node.parent_nodes:
         layers = [parent.operation]

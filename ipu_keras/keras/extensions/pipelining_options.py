@@ -1,4 +1,4 @@
-"""How a pipelined model runs: one frozen value, and its checks."""
+"""The options of a pipelined model as one frozen value, and their checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ _OTHER_ARGUMENTS = {
     "accumulate_outfeed": "accumulate_outfeed",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
+# Filled in from the model and its data, which leaves no place for a value of the user's.
 _BY_KERAS = (
     "computational_stages",
     "repeat_count",
@@ -38,17 +39,12 @@ _KNOWN = (*CHOICES, *_DTYPES, "name")
 
 @dataclass(frozen=True, kw_only=True)
 class PipeliningOptions(PipelineChoices):
-    """What `set_pipelining_options` has set; of no effect on models without stages.
+    """The arguments of `set_pipelining_options`, without effect on models without stages.
 
     Args:
-        steps_per_replica: Steps per weight update; training needs it.
-        reduction: How the gradients of these steps become one.
+        steps_per_replica: Steps per weight update; training does not begin without it.
         device_mapping: The IPU of each stage; `None` for one after the other.
         accumulate_outfeed: Whether metrics reach the host once for all accumulated steps.
-        accumulate_outfeed_dtype: Of what they are accumulated in.
-        gradient_accumulation_dtype: Of the accumulators of gradients.
-        name: Of the pipeline; `None` for the default.
-        **choices: As of `PipelineChoices`.
     """
 
     steps_per_replica: int | None = None
@@ -67,22 +63,10 @@ def pipelining_options(
     reduction: Any,
     kwargs: Mapping[str, Any],
 ) -> PipeliningOptions:
-    """Checks the arguments of `set_pipelining_options`.
+    """Checks the arguments of `set_pipelining_options` and returns them as one value.
 
-    How long lists have to be is only known with the stages.
-
-    Args:
-        steps_per_replica: Steps per weight update.
-        device_mapping: The IPU of each stage.
-        accumulate_outfeed: Whether metrics are averaged on the device.
-        reduction: A reduction method or its name.
-        kwargs: What is forwarded to `pipelining_ops.pipeline`.
-
-    Raises:
-        ValueError: A value is not valid, options do not go together, or a key is another
-            argument's business, Keras's own, or of no use with Keras.
-        TypeError: `pipeline` has no such argument, or a value has the wrong type.
-        NotImplementedError: `continuous_weight_updates`.
+    How long lists have to be is only known with the stages. `kwargs` are those that go on to
+    `pipelining_ops.pipeline`.
     """
     steps_per_replica = accumulation_steps(steps_per_replica)
     _check_device_mapping(device_mapping)
@@ -115,7 +99,7 @@ def _check_device_mapping(device_mapping: Any) -> None:
 
 
 def _checked_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the options that are forwarded arguments, those that are given only."""
+    """Returns the forwarded arguments as fields of the options, only those that are given."""
     _check_keys(kwargs)
     name = name_or_none("name", kwargs.get("name"))
     dtypes = {name: dtype_choice(name, kwargs.get(name)) for name in _DTYPES}

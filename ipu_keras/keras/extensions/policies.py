@@ -1,10 +1,10 @@
-"""The dtype policies of layers, of which some ask for numbers that IPUs do not have."""
+"""The check of layers' dtype policies, some of which ask for numbers that IPUs do not have."""
 
 import keras
 
 from ipu_keras.internals.keras.models import layers_in
 
-# Why IPUs do not compute in a type, and the policies to use instead.
+# By dtype: why IPUs do not compute in it, and the policies to use instead.
 _LACKED = {
     "bfloat16": (
         "IPUs have no bfloat16 arithmetic: their floating point numbers of 16 bits are float16",
@@ -15,13 +15,9 @@ _LACKED = {
 
 
 def refuse_policies(model: keras.Model) -> None:
-    """Refuses a model with a layer that computes in, or has weights of, numbers that IPUs lack.
+    """Refuses a model with a layer that computes or keeps weights in numbers that IPUs lack.
 
-    Args:
-        model: The model, which has a policy itself: its inputs are cast to that.
-
-    Raises:
-        TypeError: There is such a layer.
+    The model itself counts as a layer: its inputs are cast to its own policy.
     """
     for layer in layers_in(model):
         for dtype in (layer.compute_dtype, layer.variable_dtype):

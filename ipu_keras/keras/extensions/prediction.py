@@ -13,17 +13,10 @@ from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLo
 def predict_feed(
     model: keras.Model, epoch_iterator: TFEpochIterator, callbacks: keras.callbacks.CallbackList
 ) -> Any:
-    """Predicts all batches.
+    """Predicts all batches, as NumPy arrays `(samples, ...)` in the model's output structure.
 
-    Keras's own loop reads single batches from its iterator and joins tensors.
-
-    Args:
-        model: The model.
-        epoch_iterator: Keras's iterator, which gives feeds.
-        callbacks: The callbacks.
-
-    Returns:
-        NumPy arrays `(samples, ...)` in the model's output structure.
+    Keras's own loop reads single batches from its iterator and joins tensors; here the iterator
+    gives feeds, and an execution returns the outputs of all its steps.
     """
     model.make_predict_function()
     model.stop_predicting = False
@@ -47,7 +40,6 @@ def _logs(outputs: Any, callbacks: keras.callbacks.CallbackList) -> dict[str, An
 
 
 def _merged(stacked: np.ndarray) -> np.ndarray:
-    """Batches `(steps, batch, ...)` as samples."""
     return stacked.reshape(-1, *stacked.shape[2:])
 
 

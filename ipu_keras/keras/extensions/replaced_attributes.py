@@ -1,4 +1,4 @@
-"""Objects of Keras that have another attribute for a while."""
+"""Temporary attributes of Keras's objects."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,14 +7,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Gives an object another attribute, which Keras does not track.
+    """Gives an object another attribute, such as a method, until the context ends.
 
-    Its class stays as it is, and so does what is saved of it.
-
-    Args:
-        owner: The object.
-        name: Of the attribute, which may be a method.
-        value: What it is meanwhile. Afterwards it is as before, also if that was replaced too.
+    Keras does not track the attribute. The object's class stays as it is, and so does what is
+    saved. Contexts may nest: each restores what it found.
 
     Example:
 
@@ -29,6 +25,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     attributes = vars(owner)
     before = attributes.get(name)
     had = name in attributes
+    # Past Keras's `__setattr__`, which would look for weights in the value.
     object.__setattr__(owner, name, value)
     try:
         yield

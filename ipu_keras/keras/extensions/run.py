@@ -1,4 +1,4 @@
-"""What one call of `fit`, `evaluate` or `predict` has open."""
+"""The feeds and the callback thread of one call of `fit`, `evaluate` or `predict`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,10 @@ class Run:
     """The feeds of one call, and the thread of its callbacks, until it returns or raises.
 
     Args:
-        options: Of the model.
-        engine: Of the device that runs the model.
         replicas_for: Returns how many replicas the model has, each of which takes a batch per
-            step; the format of the batches is what it may have to be built for.
+            step; it may have to build the model for the format of the batches first.
         epochs: Epochs that share one pass over the data if `steps_per_epoch` is given.
-        trains: Whether it is `fit`.
-        callbacks: The callbacks, if they run on a thread of their own.
+        callbacks: The callbacks, if they run on a thread of their own; else `None`.
     """
 
     def __init__(
@@ -39,11 +36,12 @@ class Run:
         self.trains = trains
         # The format of the batches, once it is known.
         self.element: ElementFormat | None = None
-        # Steps that it will run at most, once its data is known.
+        # The most steps that the call will run, once its data is known.
         self.num_steps = 0
         # Makes Keras's iterator over the validation data of `fit`, if there is any.
         self.validation_iterator: Callable[[], Any] | None = None
-        # What the model has found out of its pipeline stages during the call: a tuple of one.
+        # The model's pipeline stages as found during the call, in a tuple of one; `None` if not
+        # looked for yet.
         self.staged_calls: tuple[StagedCalls | None] | None = None
         self._options = options
         self._engine = engine
@@ -55,17 +53,10 @@ class Run:
     def open_feeds(
         self, data: EpochData, check_for: Callable[[ElementFormat], Check | None]
     ) -> ElementFormat:
-        """Makes Keras's iterator give feeds, if the data fits a static program.
+        """Makes Keras's iterator give feeds, and returns the format of its batches.
 
-        Args:
-            data: Of the call; in `fit` also the validation data, once for each epoch.
-            check_for: Returns how to check batches of a format.
-
-        Returns:
-            The format of the batches.
-
-        Raises:
-            ValueError: The data does not fit.
+        In `fit` this is called for the validation data, too, once for each epoch. `check_for`
+        returns how to check batches of a format, or None for no check.
         """
         feeds = data.feeds
         if feeds is None:
@@ -82,6 +73,8 @@ class Run:
             self._callbacks.close()
 
     def _made_feeds(self, data: EpochData, check_for) -> DatasetFeeds:
+        # Whether the data has a length at all is checked before batches are read for their
+        # format.
         self._num_steps(data, 1)
         source = data.source()
         replicas = self._replicas_for(source.element)
@@ -99,11 +92,12 @@ class Run:
         )
         data.replace(feeds, executed, steps_per_epoch=steps, batches_per_step=replicas)
         if self._callbacks is not None:
-            # They were made before the number of steps was known.
+            # Keras sets the parameters when callbacks are made, before the number of steps is
+            # known.
             self._callbacks.set_params({**self._callbacks.params, "steps": steps})
         return feeds
 
-    # What differs between kinds of models.
+    # The methods from here on differ between kinds of models.
 
     def _num_steps(self, data: EpochData, replicas: int) -> int:
         return data_checks.num_steps(

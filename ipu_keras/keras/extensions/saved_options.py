@@ -1,9 +1,9 @@
-"""What is kept of a model's options when it is saved or cloned.
+"""Keeps a model's options when it is saved or cloned.
 
-Documented as kept: the count and the reduction of accumulated gradients, the device
-mapping, whether metrics are accumulated, asynchronous callbacks, the options of feeds,
-and pipeline stages. Not kept: what is forwarded to the pipeline and to the
-accumulation optimizer, part of which no file can hold.
+Documented as kept: the count and the reduction of accumulated gradients, the device mapping,
+whether metrics are accumulated, asynchronous callbacks, the options of feeds, and pipeline
+stages. Not kept: what is forwarded to the pipeline and to the accumulation optimizer, part of
+which no file can hold.
 """
 
 import dataclasses
@@ -27,33 +27,29 @@ _OF_PIPELINING = ("steps_per_replica", "reduction", "device_mapping", "accumulat
 class SavedOptions:
     """Saves the options of a model in its `.keras` file, and loads them from there.
 
-    They are an asset of the model: a file in the archive, which Keras hands only to
-    a class that asks for it, so that stock Keras loads the model without. Its
-    config has no place for them: what it does not know there is an argument of the
-    model's class, or of `compile`, and the config of `build` is not read for models
-    that are built when they are made, as Functional ones are.
+    They are an asset of the model: a file in the archive, which Keras hands only to a class that
+    asks for it, so that stock Keras loads the model without. The config has no place for them:
+    what Keras does not know there is an argument of the model's class, or of `compile`, and the
+    config of `build` is not read for models that are built when they are made, as Functional
+    ones are.
     """
 
-    _ipu: Any  # of the extension
+    _ipu: Any  # the extension defines it
 
     def save_assets(self, path: str) -> None:
-        """Keras's hook: writes the options, if any was set. A model's own calls this.
+        """Writes the options to a folder, if any was set.
 
-        Args:
-            path: A folder for the model.
+        Keras calls this; a model with its own version has to call it.
         """
         options = _kept_options(self)
         if options != ExtensionOptions():
             Path(path, _FILE).write_text(json.dumps(_to_json(options)))
 
     def load_assets(self, path: str | None) -> None:
-        """Keras's hook: reads the options, if the file has any. A model's own calls this.
+        """Reads the options from a folder, if the file has any; `path` is `None` if there is
+        none.
 
-        Args:
-            path: The folder of the model; `None` if there is none.
-
-        Raises:
-            ValueError: The options are of a later version.
+        Keras calls this; a model with its own version has to call it.
         """
         if path is not None and (file := Path(path, _FILE)).exists():
             self._ipu.options = _from_json(json.loads(file.read_text()))
@@ -61,7 +57,7 @@ class SavedOptions:
 
 
 def attach_cloning() -> None:
-    """Has `keras.models.clone_model` keep what a saved model keeps, once."""
+    """Makes `keras.models.clone_model` keep what a saved model keeps."""
     tell_of_clones(_keep_options)
 
 
@@ -71,13 +67,13 @@ def _keep_options(model: Any, clone: Any) -> None:
 
 
 def _kept_options(model: SavedOptions) -> ExtensionOptions:
-    """The options without those that are not kept; stages are set, wherever they are from."""
+    """Returns the options that are kept; stages of scopes become set ones."""
     options = dataclasses.replace(model._ipu.options, **_set_stages(model))
     return _from_json(_to_json(options))
 
 
 def _set_stages(model: SavedOptions) -> dict[str, Any]:
-    """Stages of scopes as set ones: the calls of a loaded model were not made in scopes."""
+    """Returns stages of scopes as set ones: a loaded model's calls were not made in scopes."""
     if model._ipu.options.stages is not None:
         return {}
     staged = model._ipu.stages.staged_calls()

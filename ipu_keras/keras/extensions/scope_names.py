@@ -1,4 +1,4 @@
-"""Names of layers in traced graphs as in the model, for reports."""
+"""Gives layers the same names in traced graphs as in the model, for reports."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,10 @@ from ipu_keras.tracing.layer_scopes import current_layer_scopes
 
 
 def attach_scope_names() -> None:
-    """Lets the scopes that Keras opens for a layer be one, where `layer_scopes` asks for it.
+    """Merges the scopes that Keras opens for one layer, where `layer_scopes` asks for it.
 
-    Keras opens a scope once to build the layer and once to call it.
+    Keras opens a scope once to build the layer and once to call it, and TensorFlow would number
+    the second, so that `dense` became `dense_1`.
     """
     surround_name_scopes(_enter)
 
@@ -27,9 +28,9 @@ def _enter(scope: Any, enter: Callable[[Any], Any]) -> Any:
     key = graph, around, scope.name, id(scope.caller)
     opened = scopes.opened(*key)
     if opened is not None:
-        # TensorFlow opens a scope again if its name ends like this.
+        # A name that ends in a slash opens the scope again.
         open_as(scope, tf.name_scope(f"{opened}/"))
     entered = enter(scope)
-    if graph.get_name_scope() != around:  # Keras leaves out a scope of its own within itself
+    if graph.get_name_scope() != around:  # Keras opens no scope of a layer within itself
         scopes.add(*key, graph.get_name_scope())
     return entered

@@ -4,7 +4,8 @@ from ipu_keras.keras.extensions.model_extension import ModelExtension
 
 
 class SequentialExtension(ModelExtension):
-    """What a Sequential model made in an `IPUStrategy`'s scope gains.
+    """Extension of a Sequential model that is made in an `IPUStrategy`'s scope.
 
-    It can be pipelined by layers, a model in it being one layer, also before it is built.
+    The model can be pipelined by layers, where a model in it is one layer, also before it is
+    built.
     """

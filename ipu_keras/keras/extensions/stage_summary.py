@@ -10,13 +10,9 @@ _STAGE = "Pipeline Stage"
 def print_summary(
     name: str, assignments: Sequence[Any], line_length: int | None, print_fn: Callable[[str], Any]
 ) -> None:
-    """Prints the stages of the layers of a model.
+    """Prints the stages of a model's layers, or of the calls of its layers, as a table.
 
-    Args:
-        name: Of the model.
-        assignments: Of its layers, or of the calls of its layers.
-        line_length: Characters of a line; `None` for the default.
-        print_fn: Called with each line.
+    `line_length` is in characters; `None` gives the default.
     """
     length = _LINE_LENGTH if line_length is None else line_length
     of_calls = any(hasattr(assignment, "node_index") for assignment in assignments)
@@ -42,9 +38,9 @@ def _row(assignment: Any, of_calls: bool) -> tuple[str, ...]:
 
 
 def _line(columns: Sequence[str], length: int) -> str:
-    """The columns, cut to their widths: the last takes its heading, the others share the rest."""
+    """Returns the columns, cut to widths: the last as wide as its heading, the others alike."""
     *first, stage = columns
     width = (length - len(_STAGE)) // len(first)
-    # A space at least between columns.
+    # At least one space stays between columns.
     cells = [column[: width - 1].ljust(width) for column in first]
     return "".join([*cells, stage])

@@ -1,4 +1,4 @@
-"""What Keras calls as a model's train, test or predict function."""
+"""The callable that Keras has as a model's train, test or predict function."""
 
 import weakref
 from collections import Counter
@@ -39,11 +39,8 @@ from ipu_keras.runtime import SuperBatch
 class Layout:
     """How a model's steps are spread over accumulation, replicas and stages.
 
-    Args:
-        update: As of `Program`.
-        accumulation: As of `Program`.
-        num_replicas: As of `Program`.
-        pipeline_of: Gives the pipeline of a program with so many steps.
+    The fields that `Program` has too mean the same here. `pipeline_of` gives the pipeline of a
+    program with a number of steps.
     """
 
     update: Callable[[list], Any] | None = None
@@ -53,17 +50,16 @@ class Layout:
 
 
 class BatchFormats:
-    """The formats of batches, each found out once."""
+    """The formats of batches, each found out once.
+
+    To find one out takes longer than a small step.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple, ElementFormat] = {}
 
     def of(self, batch: Any) -> ElementFormat:
-        """As `batch_format`.
-
-        Args:
-            batch: As for `train_step`.
-        """
+        """Returns what `batch_format` does."""
         key = _flat_key(batch)
         if key is None:
             return batch_format(batch)
@@ -72,29 +68,23 @@ class BatchFormats:
         return self._known[key]
 
     def __contains__(self, batch: Any) -> bool:
-        """Whether it is known that a batch consists of arrays in types that programs take."""
+        """Whether a batch is known to consist of arrays in types that programs take."""
         return _flat_key(batch) in self._known
 
 
 class StepFunction:
     """Executes a model's step on a strategy's device, compiled per format of its data.
 
+    Arguments that `Program` has too mean the same here.
+
     Args:
         name: Name of the programs, such as `"train"`.
-        step: The model's step: takes the data of one batch.
-        strategy: In whose context the step is traced.
-        device: Of the strategy.
-        outfeed_mode: Which steps' results are returned.
-        layout: How the steps are spread.
-        compiled: `True` or `False` when the user asked for XLA or ruled it out.
-        history: What was compiled before of the model.
-        first_steps: As of `Program`.
-        fixed_answers: As of `Program`.
-        call_of: Returns the call of `fit`, `evaluate` or `predict` that is going on.
-        model_name: Of the model, if it has one.
+        compiled: `True` or `False` if the user asked for XLA or ruled it out, else `None`.
+        history: Programs of the model that were compiled before.
+        call_of: Returns the call of `fit`, `evaluate` or `predict` that is going on, or `None`.
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
-        formats: Of the batches that the model was given before.
+        formats: Formats of the batches that the model was given before.
     """
 
     def __init__(
@@ -132,14 +122,16 @@ class StepFunction:
         self._executables: dict[tuple, Executable] = {}
         self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
-        # The call in which each of them ran last; a call ends with its model's method.
+        # The call in which each program ran last. A weak reference, as a call ends with its
+        # model's method.
         self._calls: dict[tuple, weakref.ref] = {}
-        # What the last execution returned, and how often the device had written until then.
+        # What the last execution returned, and how often the device had been written to until
+        # then.
         self._last: tuple[Any, int] | None = None
 
     @property
     def executables(self) -> tuple[Executable, ...]:
-        """What was compiled so far, oldest first."""
+        """The programs compiled so far, oldest first."""
         return tuple(self._executables.values())
 
     @property
@@ -148,17 +140,10 @@ class StepFunction:
         return tuple(self._num_runs[key] for key in self._executables)
 
     def __call__(self, source: ElementFeed | Iterable[Any]) -> Any:
-        """Runs one execution.
+        """Runs one execution and returns its results as NumPy arrays.
 
-        Args:
-            source: A feed, or the data of single batches.
-
-        Returns:
-            The results as NumPy arrays: of the last step, of all steps
-            stacked, or as `StepLogs`.
-
-        Raises:
-            StopIteration: The feed has ended.
+        They are those of the last step, of all steps stacked, or `StepLogs`. `source` is a feed,
+        or an iterable of the data of single batches; the end of a feed is a `StopIteration`.
         """
         if isinstance(source, ElementFeed):
             element, super_batch = source.element, next(source)
@@ -181,21 +166,21 @@ class StepFunction:
         return results
 
     def _note_call(self, key: tuple, executable: Executable, call: Any) -> None:
-        """Tells the host when another call begins; a single batch is one by itself."""
+        """Tells the host when another call begins; a single batch is a call by itself."""
         last = self._calls.get(key)
         if call is not None and last is not None and last() is call:
             return
         assert executable.host is not None
         num_steps = executable.program.repeat_count if call is None else call.num_steps
+        # The host decides by the steps to come whether compiling the program with XLA will pay.
         executable.host.begin(num_steps)
         if call is not None:
             self._calls[key] = weakref.ref(call)
 
     def is_last(self, results: Any) -> bool:
-        """Whether the last execution returned these, and nothing was written on the device since.
+        """Whether the last execution returned these results and nothing has been written since.
 
-        Args:
-            results: As an execution returned them, of programs that return the last step's.
+        It is asked of programs that return only the last step's results.
         """
         if self._last is None:
             return False
@@ -203,7 +188,7 @@ class StepFunction:
         return results is last and self._device.num_writes == num_writes
 
     def _num_steps(self, num_batches: int) -> int:
-        """Steps of so many batches; each replica takes one per step."""
+        """Returns the steps that these batches make; each replica takes one per step."""
         layout = self._layout
         needed = layout.num_replicas * layout.accumulation.count
         if num_batches % needed:
@@ -251,7 +236,8 @@ class StepFunction:
             )
 
     def _build(self, program: Program, element: ElementFormat) -> Executable:
-        # What a step computes does not depend on how many of them an execution has.
+        # What a step computes does not depend on the number of steps, so one trace serves all
+        # executions.
         if element.key not in self._traced:
             self._traced[element.key] = host.traced(program)
         executable = host.build_traced(program, self._traced[element.key], self._device)
@@ -299,7 +285,7 @@ def _signature(program: Program, element: ElementFormat) -> Signature:
 
 
 def _flat_key(batch: Any) -> tuple | None:
-    """What batches of arrays have in common that look the same; `None` of other batches."""
+    """Returns a key that batches of equal arrays share; None for batches of anything else."""
     if type(batch) is not tuple:
         return None
     if any(leaf is not None and type(leaf) is not np.ndarray for leaf in batch):
@@ -308,13 +294,13 @@ def _flat_key(batch: Any) -> tuple | None:
 
 
 def batch_format(batch: Any) -> ElementFormat:
-    """The format of one batch of arrays or tensors; `None` leaves stay."""
+    """Returns the format of one batch of arrays or tensors, in which `None` leaves stay."""
 
     def spec(leaf):
         if leaf is None:
             return None
         if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor):
-            return tf.type_spec_from_value(leaf)  # of which no feed is made
+            return tf.type_spec_from_value(leaf)  # `element_format` refuses it
         return tf.TensorSpec(np.shape(leaf), dtype_of(leaf))
 
     return element_format(mapped(spec, batch))

@@ -18,11 +18,7 @@ from ipu_keras.internals.keras.training import (
 
 
 def is_built(model: keras.Model) -> bool:
-    """Whether a compiled model has all that Keras builds of it, whatever data it is given.
-
-    Args:
-        model: A compiled model.
-    """
+    """Whether a compiled model has everything that Keras builds, for whatever data."""
     parts = (compiled_metrics(model), compiled_loss(model), model.optimizer)
     return all(part is None or part.built for part in parts) and all(
         layer.built for layer in layers_in(model)
@@ -30,18 +26,12 @@ def is_built(model: keras.Model) -> bool:
 
 
 def build_from(model: keras.Model, data: Any) -> None:
-    """Builds layers, metrics, loss and optimizer, as Keras does before it trains.
+    """Builds layers, metrics, loss and optimizer of a compiled model, as Keras does in `fit`.
 
-    Keras calls a model to see the shapes of its outputs, which for a deep model takes as long
-    as a fifth of tracing its train step. Those of functional models are known.
-
-    Args:
-        model: A compiled model.
-        data: As of `train_step`, with `tf.TensorSpec`s for tensors.
-
-    Raises:
-        RuntimeError: The model could not be called on such data.
-        ValueError: The model refuses the data.
+    Keras calls a model to see the shapes of its outputs, which for a deep model takes as long as
+    a fifth of tracing its train step. Those of functional models are known. `data` is what
+    `train_step` takes, with `tf.TensorSpec`s for tensors. A model that cannot be called on it
+    raises a RuntimeError or a ValueError.
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tree.map_structure(_symbol, data))
     predicted = _known_outputs(model, x)
@@ -54,7 +44,7 @@ def build_from(model: keras.Model, data: Any) -> None:
             compute_output_spec(
                 of_model, x, y, predicted, sample_weight=sample_weight, training=False
             )
-    # Of what is built already Keras makes nothing, nor the call.
+    # Keras skips what is built already, and the call of the model with it.
     symbolic_build(model, data)
 
 
@@ -67,12 +57,12 @@ def _symbol(spec: tf.TensorSpec | None) -> keras.KerasTensor | None:
 
 
 def _known_outputs(model: keras.Model, x: Any) -> Any:
-    """What the model returns for inputs, as `KerasTensor`s; `None` if that is not known."""
+    """Returns the model's outputs for inputs as `KerasTensor`s; None if they are not known."""
     functional = getattr(model, "_functional", None) or model
     own_call = type(model).call not in (Functional.call, keras.Sequential.call)
     if own_call or not isinstance(functional, Functional):
         return None
-    # Else Keras is to say what is wrong with the inputs, or that a layer is not built.
+    # Where the inputs do not fit or a layer is not built, the call in Keras is to say so.
     given, expected = tree.flatten(x), functional.inputs
     fit = len(given) == len(expected) and all(map(_fits, given, expected))
     if not fit or not all(layer.built for layer in layers_in(model)):

@@ -1,4 +1,4 @@
-"""Training in two parts: the gradients of a batch, and the update from those of many batches."""
+"""Training in two parts: gradients of one batch, and the update from those of many batches."""
 
 import contextlib
 import warnings
@@ -19,29 +19,20 @@ _OPTIMIZER = keras.optimizers.Optimizer
 
 
 class TrainingParts:
-    """What `train_step` of a Keras model does, with the weight update apart.
+    """Does what `train_step` of a compiled Keras model does, with the weight update apart.
 
-    Args:
-        model: A compiled model.
-        accumulator_dtype: Of the accumulated gradients: `None` for that of each variable, a
-            dtype, or a function from a variable to its dtype.
+    Accumulators have `accumulator_dtype`: None for that of each variable, a dtype, or a function
+    from a variable to one.
     """
 
     def __init__(self, model: keras.Model, accumulator_dtype: Any = None):
         self._model = model
         self._accumulator_dtype = accumulator_dtype
-        # Which weights the loss depends on, by position; known when `step` has been traced.
+        # Positions of the weights that the loss depends on, known when `step` has been traced.
         self._present: list[int] = []
 
     def step(self, data: Any) -> tuple[dict[str, Any], list[tf.Tensor]]:
-        """Computes the gradients of one batch.
-
-        Args:
-            data: As of `train_step`.
-
-        Returns:
-            The logs, and the gradients in the dtypes of the accumulators.
-        """
+        """Returns the logs of one batch, and its gradients in the dtypes of the accumulators."""
         model = self._model
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
@@ -49,6 +40,7 @@ class TrainingParts:
             loss = compute_loss(model, x, y, y_pred, sample_weight=sample_weight, training=True)
             batch_size = tf.shape(next(i for i in tree.flatten(x) if i is not None))[0]
             loss_tracker(model).update_state(loss, sample_weight=batch_size)
+            # After the tracker, so that logs show the loss before it is scaled.
             loss = model.optimizer.scale_loss(loss)
         gradients = self._gradients(tape, loss)
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight), gradients
@@ -60,15 +52,12 @@ class TrainingParts:
         return [weights[position] for position in self._present]
 
     def update(self, gradients: Sequence[tf.Tensor]) -> None:
-        """Updates the weights.
-
-        Args:
-            gradients: Accumulated ones, in the order of those that `step` returns.
-        """
+        """Updates the weights from accumulated gradients, in the order in which `step` returns
+        them."""
         weights = self._model.trainable_weights
         if not weights:
             return
-        # Keras warns of weights without a gradient.
+        # Weights without a gradient are passed with None, so that Keras warns of them.
         given: list[Any] = [None] * len(weights)
         for position, gradient in zip(self._present, gradients, strict=True):
             given[position] = tf.cast(gradient, weights[position].dtype)
@@ -80,7 +69,7 @@ class TrainingParts:
             warnings.warn("The model does not have any trainable weights.", stacklevel=2)
         found = tape.gradient(loss, weights)
         self._present = [k for k, gradient in enumerate(found) if gradient is not None]
-        # As on an IPU, accumulators are dense also for the gradients of lookups.
+        # Accumulators on an IPU are dense, also for the gradients of lookups.
         return [
             tf.cast(tf.convert_to_tensor(found[k]), dtype_for(weights[k], self._accumulator_dtype))
             for k in self._present
@@ -88,11 +77,9 @@ class TrainingParts:
 
 
 def summing_gradients(model: keras.Model, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A train step of the user's own, whose optimizers add the gradients of all replicas.
+    """Returns a user's train step whose optimizers add the gradients of all replicas.
 
-    Args:
-        model: Its attributes may be further optimizers.
-        step: Its train step.
+    The optimizers are those among the model's attributes.
     """
 
     def summing_step(data: Any) -> Any:
@@ -106,7 +93,7 @@ def summing_gradients(model: keras.Model, step: Callable[[Any], Any]) -> Callabl
 
 
 def _summed(optimizer: keras.Optimizer) -> AbstractContextManager[None]:
-    """Has an optimizer add gradients over replicas first.
+    """Makes an optimizer add gradients over replicas first, until the context ends.
 
     Every way to apply gradients ends in `apply`.
     """
@@ -125,11 +112,9 @@ def _sum(gradient: Any) -> Any:
 
 
 def with_dtype_of_logs(step: Callable[[Any], Any], dtype: Any) -> Callable[[Any], Any]:
-    """A step whose logs, which are accumulated, have the data type of the accumulators.
+    """Returns a step whose logs have the data type in which they are accumulated.
 
-    Args:
-        step: Returns logs, alone or with gradients.
-        dtype: `None` for that of each, a dtype, or a function from a tensor to one.
+    `dtype` may be `None` for that of each log, a dtype, or a function from a tensor to one.
     """
 
     def cast(value: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What group and instance normalisation share: parameters for each channel."""
+"""The base class of group and instance normalisation, which have parameters for each channel."""
 
 import keras
 import tensorflow as tf
@@ -20,20 +20,12 @@ from ipu_keras.ops.normalization import (
 
 
 def weight_policy(dtype):
-    """The policy of a layer whose weights are of a type.
+    """Returns the policy, in a form that Keras takes, of a layer with weights of this type.
 
     The documented layers are told the type of their weights alone, and are float32 by default.
-    With weights of that type, Keras's global policy holds, so that such a layer computes in
-    float16 as all others do in mixed precision.
-
-    Args:
-        dtype: A `tf.DType`, the type of the weights. Anything else is as Keras takes it.
-
-    Returns:
-        What Keras takes.
-
-    Raises:
-        TypeError: `dtype` is a number, which was meant for another argument, or no type of weights.
+    If Keras's global policy has weights of that type, it holds, so that such a layer computes in
+    float16 as all others do in mixed precision. What is not a `tf.DType` is returned as it is,
+    but a number, which was meant for another argument, is refused.
     """
     if isinstance(dtype, int):
         raise TypeError(
@@ -54,20 +46,12 @@ def weight_policy(dtype):
 class ChannelNormalization(keras.layers.Layer):
     """Normalises groups of channels; derived classes say which.
 
-    Args:
-        dtype: As for `weight_policy`.
-        channels_axis: Along which the channels are; not the first one.
-        center: Whether to add a weight `beta`.
-        scale: Whether to multiply with a weight `gamma`.
-        epsilon: Is added to the variance.
-        beta_initializer: Of `beta`; `None` for zeros.
-        gamma_initializer: Of `gamma`; `None` for ones.
-        **kwargs: As for `keras.layers.Layer`.
+    The arguments are those that `GroupNormalization` documents.
     """
 
-    # What reports call the operation.
+    # Name of the operation in reports.
     operation = ""
-    # Whether a group is every so many channels, or has neighbours.
+    # True if the channels of a group are spread evenly, False if they are neighbours.
     strided_channel_grouping = False
 
     def __init__(
@@ -100,7 +84,7 @@ class ChannelNormalization(keras.layers.Layer):
         self.supports_masking = True
 
     def groups_of(self, channels: int) -> int:
-        """How many groups there are of so many channels."""
+        """Returns how many groups these channels make."""
         raise NotImplementedError
 
     def build(self, input_shape):

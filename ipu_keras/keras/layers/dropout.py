@@ -1,4 +1,4 @@
-"""Dropout with the mask of an IPU's operation."""
+"""Dropout with the random masks of an IPU's operation."""
 
 import keras
 import tensorflow as tf
@@ -18,23 +18,24 @@ from ipu_keras.ops.rand_ops import dropout
 class Dropout(keras.layers.Layer):
     """Sets inputs to zero at random while it trains, and scales up the others.
 
-    Each step, and each replica, has a mask of its own, unless `seed` is a pair of integers:
-    that is the seed of the mask itself, which then is always the same.
+    Each step, and each replica, has a mask of its own, unless `seed` is a pair of integers: that
+    is the seed of the mask itself, which then is always the same.
 
     Args:
         rate: The probability of an element to be dropped, from 0 up to but not including 1.
-        noise_shape: Of the mask, with 1 for the axes along which it is repeated, and `None` for
-            those where it is as the inputs. By default it is as they are.
-        seed: Two integers of 32 bits, in a sequence or an array; or one, from which the seeds
-            of all masks follow; or `None`, to have them follow from Keras's global seed.
-        **kwargs: As for `keras.layers.Layer`.
+        noise_shape: Shape of the mask, with 1 for the axes along which it is repeated, and
+            `None` for those where it is as the inputs. By default it has the shape of the
+            inputs.
+        seed: Two integers of 32 bits, in a sequence or an array; or one, from which the seeds of
+            all masks follow; or `None`, to have them follow from Keras's global seed.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: A tensor of any rank.
-        training: Whether to drop anything.
+        training: Whether to drop anything; without it the inputs are returned.
 
     Raises:
-        TypeError: `noise_shape` or `seed` has what is no integer.
+        TypeError: `noise_shape` or `seed` contains something that is not an integer.
         ValueError: `rate` or `seed` is not as above, or `noise_shape` does not fit the inputs.
 
     Example:
@@ -61,6 +62,7 @@ class Dropout(keras.layers.Layer):
                     f"Received: seed={seed!r}"
                 )
         elif rate > 0:
+            # A pair is the seed of every mask, so only one integer or none needs a state.
             self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
         self._build_at_init()
@@ -82,7 +84,7 @@ class Dropout(keras.layers.Layer):
 
 
 def _listed(argument, numbers) -> list:
-    """A tensor, an array or a sequence as a list, which a file can hold."""
+    """Returns a tensor, an array or a sequence as a list, which a model's config can hold."""
     listed = converted(argument, list, static(numbers))
     integers = [None if number is None else integer_in(number) for number in listed]
     if any(n is None and number is not None for n, number in zip(integers, listed, strict=True)):

@@ -9,7 +9,7 @@ from ipu_keras.ops.argument_checks import converted, integer_in, received
 from ipu_keras.ops.embedding_lookup import checked_serialization_factor, embedding_lookup
 from ipu_keras.settings.counts import MOST
 
-# Arguments of Keras's layer, with the values that ask for nothing.
+# Arguments of Keras's layer, with the values that ask for nothing and so may be passed.
 _UNSUPPORTED = {
     "embeddings_regularizer": None,
     "embeddings_constraint": None,
@@ -26,9 +26,9 @@ _UNSUPPORTED = {
 class Embedding(keras.Layer):
     """Turns positive integers into dense vectors of a fixed size.
 
-    It replaces typical uses of `keras.layers.Embedding`. The row of an integer that is not in the
-    table is zeros. The gradient of the table is dense: an optimizer that keeps moments updates
-    those of all rows.
+    It replaces typical uses of `keras.layers.Embedding`. The row of an integer that is not in
+    the table is zeros. The gradient of the table is dense: an optimizer that keeps moments
+    updates those of all rows.
 
     Args:
         input_dim: Integer. Size of the vocabulary, i.e. maximum integer index + 1.
@@ -36,8 +36,8 @@ class Embedding(keras.Layer):
         embeddings_initializer: Initializer for the `embeddings` matrix. Defaults to `"uniform"`.
         serialization_factor: Integer. If greater than 1, the lookup is broken up into so many
             smaller ones, in parts of the table along its first axis. It must divide `input_dim`.
-            Only of use if another layer uses the table too: then it can reduce the maximum memory
-            at the cost of extra computation. Defaults to `1`.
+            Only of use if another layer uses the table too: then it can reduce the maximum
+            memory at the cost of extra computation. Defaults to `1`.
         **kwargs: Arguments of `keras.Layer`. Those that `keras.layers.Embedding` has besides are
             refused: `embeddings_regularizer`, `embeddings_constraint`, `mask_zero`, `weights`,
             `input_length`, and those of LoRA and quantization.
@@ -45,7 +45,7 @@ class Embedding(keras.Layer):
     Call arguments:
         inputs: Tensor of integers of the shape `(batch_size, input_length)`. Floats are rounded
             towards zero.
-        training: Boolean, without effect.
+        training: Boolean, without effect on the lookup.
 
     Output shape:
         `(batch_size, input_length, output_dim)`.
@@ -74,7 +74,8 @@ class Embedding(keras.Layer):
         refuse_unsupported("Embedding", "__init__", kwargs, _UNSUPPORTED)
         for argument in _UNSUPPORTED:
             kwargs.pop(argument, None)
-        # Else Keras would cast ids that are floats to the dtype of the computation.
+        # With autocast, Keras would cast ids that are floats to the dtype of the computation,
+        # and float16 does not hold all integers above 2048.
         super().__init__(**{"autocast": False, **kwargs})
         self.input_dim = _size("input_dim", input_dim, 1)
         self.output_dim = _size("output_dim", output_dim, 0)

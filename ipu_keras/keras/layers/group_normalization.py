@@ -1,4 +1,4 @@
-"""Group normalisation."""
+"""Group normalisation as a Keras layer."""
 
 import keras
 import tensorflow as tf
@@ -14,29 +14,29 @@ class GroupNormalization(ChannelNormalization):
     Y. Wu and K. He, "Group Normalization", 2018, https://arxiv.org/abs/1803.08494.
 
     Args:
-        dtype: The data type of the weights. If Keras's global policy has such weights, it says
-            what the layer computes in.
-        groups: How many. They divide the channels.
-        channels_axis: Along which the channels are; not the first one.
+        dtype: The data type of the weights. If Keras's global policy has such weights, that
+            policy says what the layer computes in.
+        groups: Number of groups, which divides that of the channels.
+        channels_axis: Axis of the channels, which is not the first one.
         center: Whether to add a weight `beta`.
         scale: Whether to multiply with a weight `gamma`.
-        epsilon: Is added to the variance.
-        beta_initializer: Of `beta`; zeros by default.
-        gamma_initializer: Of `gamma`; ones by default.
-        strided_channel_grouping: Whether a group is every `groups`-th channel, which is faster on
-            an IPU, or has neighbours, as in `keras.layers.GroupNormalization`. Weights
+        epsilon: Small number that is added to the variance.
+        beta_initializer: Initializer of `beta`; zeros by default.
+        gamma_initializer: Initializer of `gamma`; ones by default.
+        strided_channel_grouping: Whether a group is every `groups`-th channel, which is faster
+            on an IPU, or has neighbours, as in `keras.layers.GroupNormalization`. Weights
             trained with one are not for the other.
         trainable: Whether the weights are trained.
-        name: Of the layer.
-        **kwargs: As for `keras.layers.Layer`.
+        name: Name of the layer.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: `(batch, ...)`.
+        inputs: Tensor of the shape `(batch, ...)`.
         training: Whether the gradient is needed, for which an IPU keeps the statistics. Values
             are the same.
 
     Raises:
-        TypeError: `dtype` is a number, or an integer or a choice is none.
+        TypeError: `dtype` is a number, or another argument has a wrong type.
         ValueError: When it is built: the groups do not divide the channels, or these are not
             known.
 
@@ -92,5 +92,5 @@ class GroupNormalization(ChannelNormalization):
         return {**super().get_config(), **config}
 
 
-# Another documented name of it.
+# The addons document the layer under both names.
 GroupNorm = GroupNormalization

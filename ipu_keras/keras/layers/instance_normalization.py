@@ -1,4 +1,4 @@
-"""Instance normalisation."""
+"""Instance normalisation as a Keras layer."""
 
 import keras
 import tensorflow as tf
@@ -14,23 +14,23 @@ class InstanceNormalization(ChannelNormalization):
     2016, https://arxiv.org/abs/1607.08022.
 
     Args:
-        dtype: As for `GroupNormalization`.
-        channels_axis: As for `GroupNormalization`.
-        center: As for `GroupNormalization`.
-        scale: As for `GroupNormalization`.
-        epsilon: As for `GroupNormalization`.
-        beta_initializer: As for `GroupNormalization`.
-        gamma_initializer: As for `GroupNormalization`.
+        dtype: The data type of the weights, as for `GroupNormalization`.
+        channels_axis: Axis of the channels, which is not the first one.
+        center: Whether to add a weight `beta`.
+        scale: Whether to multiply with a weight `gamma`.
+        epsilon: Small number that is added to the variance.
+        beta_initializer: Initializer of `beta`; zeros by default.
+        gamma_initializer: Initializer of `gamma`; ones by default.
         trainable: Whether the weights are trained.
-        name: Of the layer.
-        **kwargs: As for `keras.layers.Layer`.
+        name: Name of the layer.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: As for `GroupNormalization`.
-        training: As for `GroupNormalization`.
+        inputs: Tensor of the shape `(batch, ...)`.
+        training: Whether the gradient is needed, as for `GroupNormalization`.
 
     Raises:
-        TypeError: As for `GroupNormalization`.
+        TypeError: `dtype` is a number, or another argument has a wrong type.
         ValueError: When it is built: the number of channels is not known.
 
     Example:
@@ -73,5 +73,5 @@ class InstanceNormalization(ChannelNormalization):
         return channels
 
 
-# Another documented name of it.
+# The addons document the layer under both names.
 InstanceNorm = InstanceNormalization

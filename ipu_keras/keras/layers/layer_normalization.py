@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""Layer normalisation as a Keras layer."""
 
 import keras
 import tensorflow as tf
@@ -21,28 +21,28 @@ class LayerNormalization(keras.layers.Layer):
     J. L. Ba et al., "Layer Normalization", 2016, https://arxiv.org/abs/1607.06450.
 
     Args:
-        dtype: As for `GroupNormalization`.
+        dtype: The data type of the weights, as for `GroupNormalization`.
         axis: The axis, or the axes, over which statistics are taken. The weights have the sizes
             of these.
-        epsilon: Is added to the variance.
+        epsilon: Small number that is added to the variance.
         center: Whether to add a weight `beta`.
         scale: Whether to multiply with a weight `gamma`.
-        beta_initializer: Of `beta`.
-        gamma_initializer: Of `gamma`.
+        beta_initializer: Initializer of `beta`; zeros by default.
+        gamma_initializer: Initializer of `gamma`; ones by default.
         trainable: Whether the weights are trained.
-        name: Of the layer.
-        beta_regularizer: Of `beta`.
-        gamma_regularizer: Of `gamma`.
-        beta_constraint: Of `beta`.
-        gamma_constraint: Of `gamma`.
-        **kwargs: As for `keras.layers.Layer`.
+        name: Name of the layer.
+        beta_regularizer: Regularizer of `beta`; `None` for none.
+        gamma_regularizer: Regularizer of `gamma`; `None` for none.
+        beta_constraint: Constraint of `beta`; `None` for none.
+        gamma_constraint: Constraint of `gamma`; `None` for none.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: A tensor that has these axes.
-        training: As for `GroupNormalization`.
+        training: Whether the gradient is needed, as for `GroupNormalization`.
 
     Raises:
-        TypeError: `dtype` is a number.
+        TypeError: `dtype` is a number, or another argument has a wrong type.
         ValueError: When it is built: the inputs do not have such axes, an axis is given twice,
             or its size is not known.
 
@@ -91,7 +91,7 @@ class LayerNormalization(keras.layers.Layer):
         self.supports_masking = True
 
     def _axes(self, rank: int) -> list[int]:
-        """Counted from 0, and sorted, as the weights have them."""
+        """Returns the axes counted from 0 and sorted, the order in which the weights have them."""
         axes = self.axis if isinstance(self.axis, list) else [self.axis]
         counted = sorted({axis % rank for axis in axes if -rank <= axis < rank})
         if len(counted) != len(axes) or not axes:
@@ -161,5 +161,5 @@ class LayerNormalization(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-# Another documented name of it.
+# The addons document the layer under both names.
 LayerNorm = LayerNormalization

@@ -1,4 +1,4 @@
-"""What the Keras layers of Popnn's LSTM and GRU share: arguments, states, masks and dropout."""
+"""The base class of Popnn's LSTM and GRU as Keras layers: arguments, states, masks and dropout."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from ipu_keras.ops.rnn.options import (
 )
 from ipu_keras.settings.argument_errors import noted
 
-# What asks for nothing, by argument that Keras's layers have and Popnn has not.
+# Arguments that Keras's layers have and Popnn has not, with the values that ask for nothing.
 _UNSUPPORTED: Mapping[str, Any] = {
     "kernel_regularizer": None,
     "recurrent_regularizer": None,
@@ -43,15 +43,19 @@ _UNSUPPORTED: Mapping[str, Any] = {
 
 
 class UnsupportedArgumentError(NotImplementedError, ValueError):
-    """An argument that Keras's layer has, and this one takes only to be called alike.
+    """An argument that Keras's layer has, and this one accepts only to refuse it.
 
-    Upstream's documents have one of the two types each.
+    Upstream's documents name one of the two types for one layer and the other for another.
     """
 
 
 @dataclass
 class _States:
-    """The variables of a stateful layer, which are none of its weights, as in Keras."""
+    """Variables of a stateful layer.
+
+    Keras does not look into a dataclass, so that they are none of the layer's weights, as in
+    Keras's own recurrent layers.
+    """
 
     variables: list[keras.Variable]
 
@@ -59,15 +63,10 @@ class _States:
 class PopnnRNN(keras.layers.Layer):
     """A recurrent layer whose steps are one operation; derived classes say which.
 
-    Args:
-        units: Numbers in the state.
-        num_gates: Of the derived class.
-        num_states: Of the derived class.
-        arguments: Of the derived class's constructor, by name.
-        kwargs: As for `keras.layers.Layer`.
+    `arguments` are those of the derived class's constructor by name, `kwargs` those for Keras.
     """
 
-    # As upstream's messages call it, and as they refuse what Keras's layer has and it has not.
+    # The layer's name in upstream's messages, and their sentence about an unsupported argument.
     _kind = ""
     _refusal = "IPU custom {of_keras} layer does not support {argument}."
 
@@ -134,17 +133,15 @@ class PopnnRNN(keras.layers.Layer):
 
     @property
     def states(self) -> list[keras.Variable] | None:
-        """The variables of a stateful layer that was built, in the order of its state."""
+        """The variables of a built stateful layer, in the order of the state; else `None`."""
         return None if self._states is None else self._states.variables
 
     def build(self, input_shape):
-        """Creates the weights.
+        """Creates the weights, and the state of a stateful layer, whose batch size must be
+        known.
 
         Args:
-            input_shape: Of the inputs, with three dimensions of which the last is known.
-
-        Raises:
-            ValueError: If it is another, or the layer is stateful and the batch size unknown.
+            input_shape: Shape of the inputs, with three dimensions of which the last is known.
         """
         shape = tuple(input_shape)
         if len(shape) != 3 or shape[2] is None:
@@ -205,18 +202,19 @@ class PopnnRNN(keras.layers.Layer):
             )
 
     def reset_state(self):
-        """Makes the state of a stateful layer zeros."""
+        """Sets the state of a stateful layer to zeros."""
         for variable in self.states or ():
             variable.assign(keras.ops.zeros_like(variable))
 
     def reset_states(self):
-        """As `reset_state`."""
+        """Sets the state to zeros, under the name that Keras 2 had."""
         self.reset_state()
 
     def _over_sequence(self, inputs, mask, training, initial_state):
-        """What `call` returns."""
+        """Returns what `call` returns, for inputs of either order of axes."""
         given = initial_state is not None or self.stateful
         states = self._initial_states(inputs, initial_state)
+        # Popnn's operations take time first.
         sequence = inputs if self.time_major else tf.transpose(inputs, [1, 0, 2])
         if training and self.dropout:
             sequence *= self._dropout_mask(sequence)
@@ -233,7 +231,7 @@ class PopnnRNN(keras.layers.Layer):
         return (outputs, *last) if self.return_state else outputs
 
     def _run(self, sequence, states, mask):
-        """The outputs, all or the last one, and the last state's parts."""
+        """Returns the outputs, all or the last one, and the parts of the last state."""
         raise NotImplementedError
 
     def _operation_options(self, mask) -> dict[str, Any]:
@@ -250,7 +248,7 @@ class PopnnRNN(keras.layers.Layer):
         }
 
     def _weights_of(self, sequence):
-        """Kernels and bias in the precision of the layer."""
+        """Returns kernels and bias, the bias zeros if there is none."""
         weights = (self.kernel, self.recurrent_kernel, *([] if self.bias is None else [self.bias]))
         tensors = [tf.convert_to_tensor(weight.value) for weight in weights]
         if self.bias is None:
@@ -289,18 +287,19 @@ class PopnnRNN(keras.layers.Layer):
         return [*initial_state] if isinstance(initial_state, list | tuple) else [initial_state]
 
     def _dropout_mask(self, sequence):
-        """One for all steps of a sample, as Keras has it."""
+        """Returns one mask for all steps of a sample, as Keras has it."""
         ones = tf.ones_like(sequence[0])
         if self.dropout == 1:
             return tf.zeros_like(ones)
         if self.dropout_seed is None:
             return keras.random.dropout(ones, self.dropout, seed=self.seed_generator)
+        # The algorithm is named, as the default one differs between devices.
         return tf.nn.experimental.stateless_dropout(
             ones, rate=self.dropout, seed=self.dropout_seed, rng_alg="philox"
         )
 
     def _without_outputs_before_the_first(self, outputs, mask):
-        """Zeros where there was no step yet: as in Keras, an initial state is no output."""
+        """Sets outputs before the first step to zero, as Keras does, not to the initial state."""
         if self.return_sequences:
             seen = tf.cumsum(tf.cast(mask, tf.int32), axis=0) > 0
         else:
@@ -344,12 +343,12 @@ class PopnnRNN(keras.layers.Layer):
 
 
 def _is(given: Any, default: Any) -> bool:
-    """Whether a value, of which some cannot be compared, is a default."""
+    """Whether a value is a default; some values, such as arrays, cannot be compared."""
     return given is default or (isinstance(given, bool | int | float) and given == default)
 
 
 def _activation(name: str, arguments: Mapping[str, Any], accepted: tuple[str, ...]) -> str:
-    """The name of an activation that Keras knows by name or as a function."""
+    """Returns the name of an activation given by name or as a function of Keras."""
     given = arguments[name]
     if given is None or given is keras.activations.linear:
         return "linear"
@@ -358,7 +357,7 @@ def _activation(name: str, arguments: Mapping[str, Any], accepted: tuple[str, ..
 
 
 def _initializer(name: str, arguments: Mapping[str, Any], seed: int | None) -> Callable:
-    """An initializer; of those that are given by name alone, with a seed."""
+    """Returns an initializer, with the seed if it was given by name alone."""
     given = arguments[name]
     initializer = converted(name, keras.initializers.get, given)
     if seed is None or not isinstance(given, str) or not hasattr(initializer, "seed"):

@@ -1,4 +1,4 @@
-"""Activations that a pipeline stage keeps though it recomputes others."""
+"""The layer that marks activations which a pipeline stage keeps though it recomputes others."""
 
 import keras
 
@@ -9,16 +9,16 @@ from ipu_keras.pipelining_ops import recomputation_checkpoint
 class RecomputationCheckpoint(keras.layers.Layer):
     """Has a pipeline stage keep its inputs where activations are recomputed.
 
-    That lowers the peak of memory if too much would have to be recomputed at once. It belongs
-    to `RecomputationMode.RecomputeAndBackpropagateInterleaved`, and has no effect with
-    `RecomputationMode.RecomputeThenBackpropagate`. Values are those of the inputs.
+    That lowers the peak of memory if too much would have to be recomputed at once. It belongs to
+    `RecomputationMode.RecomputeAndBackpropagateInterleaved`, and has no effect with
+    `RecomputationMode.RecomputeThenBackpropagate`. The outputs are the inputs.
 
     Args:
-        **kwargs: As for `keras.layers.Layer`.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: A tensor, or a structure of tensors.
-        **kwargs: Unused.
+        **kwargs: Accepted and not used.
 
     Example:
 

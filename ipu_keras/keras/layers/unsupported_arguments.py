@@ -1,11 +1,11 @@
-"""Arguments of Keras's layers that their replacements for IPUs take only to refuse them."""
+"""The refusal of arguments that layers for IPUs accept only because Keras's layers have them."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from ipu_keras.settings.argument_errors import noted
 
-# What IPU software's addons say, with the names of a layer and of Keras's.
+# The sentence of IPU software's addons, which users match.
 REFUSAL_OF_ADDONS = (
     "ipu_tensorflow_addons.keras.layers.{layer} does not support {method} argument {argument}. It "
     "is included for API consistency with keras.layers.{of_keras}."
@@ -15,16 +15,9 @@ REFUSAL_OF_ADDONS = (
 def refuse_unsupported(
     layer: str, method: str, given: Mapping[str, Any], unsupported: Mapping[str, Any]
 ) -> None:
-    """Refuses arguments that ask for what a layer cannot do.
+    """Refuses arguments of a layer's `method` that ask for what the layer cannot do.
 
-    Args:
-        layer: Name of the layer's class.
-        method: Of which they are arguments, such as `"__init__"`.
-        given: Values by argument.
-        unsupported: By argument, the value that asks for nothing.
-
-    Raises:
-        NotImplementedError: An unsupported argument has another value.
+    `unsupported` has, by argument, the value that asks for nothing.
     """
     for argument, default in unsupported.items():
         value = given.get(argument, default)

@@ -1,4 +1,4 @@
-"""Weights of layers, made by what users gave for it."""
+"""Weights of layers, with errors that name the argument which made them."""
 
 from typing import Any
 
@@ -8,19 +8,10 @@ from ipu_keras.ops.argument_checks import converted
 
 
 def add_weight(layer: keras.layers.Layer, argument: str, initializer: Any, **options: Any) -> Any:
-    """As `layer.add_weight`, where errors name the argument.
+    """Calls `layer.add_weight`, and names the argument in errors of the initializer.
 
-    An initializer may be an array of another shape, or a function that fails.
-
-    Args:
-        layer: Whose weight it is.
-        argument: What users call the initializer.
-        initializer: Of the weight.
-        **options: The other arguments of `layer.add_weight`.
-
-    Raises:
-        TypeError: The initializer raised one.
-        ValueError: It raised another error.
+    An initializer may be an array of another shape, or a function that fails. `argument` is the
+    name by which users pass it, and `options` are the other arguments of `layer.add_weight`.
 
     Example:
 

@@ -1,7 +1,7 @@
-"""The Keras models of SDK 2.1, `tensorflow.python.ipu.keras`, on the core of those of `keras.ipu`.
+"""The Keras models of SDK 2.1, `tensorflow.python.ipu.keras`, built on those of `keras.ipu`.
 
-They have their options from the constructor, run whole epochs on the device, and count
-weight updates as steps.
+They take their options in the constructor, run whole epochs on the device, and count weight
+updates as steps.
 """
 
 from ipu_keras.keras.legacy.model import Model as Model

@@ -1,4 +1,4 @@
-"""What one call of `fit`, `evaluate` or `predict` of a legacy model has open."""
+"""The feeds of one call of `fit`, `evaluate` or `predict` of a legacy model."""
 
 from collections.abc import Callable
 
@@ -11,16 +11,9 @@ from ipu_keras.settings.argument_errors import noted
 class EpochRun(Run):
     """A run of whole epochs, whose steps may take several batches of each replica.
 
-    Keras then counts such steps. Those of `steps_per_epoch` are shared by the replicas; the
-    progress bar and callbacks count the ones of each.
-
-    Args:
-        *args: As of `Run`.
-        model_name: The model's class, for errors.
-        batches_per_step: Batches that a replica takes in a step.
-        replicas_for: As of `Run`.
-        check_labels: Raises if batches of a format should have labels, or should not.
-        **kwargs: As of `Run`.
+    Keras then counts such steps. The replicas share those of `steps_per_epoch`; the progress bar
+    and callbacks count the ones of each. `check_labels` raises if batches of a format lack
+    labels that they need, or have them in vain; the other arguments are those of `Run`.
     """
 
     def __init__(
@@ -36,16 +29,16 @@ class EpochRun(Run):
             check_labels(element)
             return batches_per_step * replicas_for(element)
 
+        # To the base class, each further batch of a step looks like a further replica.
         super().__init__(*args, replicas_for=batches_for, **kwargs)
         self._model_name = model_name
         self._batches_per_step = batches_per_step
 
     def _num_steps(self, data: EpochData, replicas: int) -> int:
-        """Steps of one epoch for each replica.
+        """Returns the steps of one epoch for each replica.
 
-        Args:
-            data: Of the call. `steps_per_epoch` counts those of all replicas.
-            replicas: Batches that all replicas together take in a step.
+        `steps_per_epoch` counts those of all replicas; `replicas` are the batches that all of
+        them together take in a step.
         """
         steps = data.steps_per_epoch
         if steps is None and data.num_batches is None and data.is_endless():
@@ -75,7 +68,7 @@ class EpochRun(Run):
         return available // replicas
 
     def _executed_steps(self, data: EpochData, num_steps: int, replicas: int) -> int:
-        """All of them: the loop over an epoch is on the device."""
+        """Returns all steps: the loop over an epoch is on the device."""
         return num_steps
 
     def _refuse_incomplete(self, available: int, needed: int, advice: str) -> None:

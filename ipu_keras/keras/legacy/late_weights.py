@@ -1,4 +1,4 @@
-"""The weights of legacy Sequential models, which cannot be had before the model has run."""
+"""Legacy Sequential models, whose weights cannot be had before the model has run."""
 
 from ipu_keras.keras.legacy.legacy_model import LegacyModel
 
@@ -8,32 +8,24 @@ class LateWeights(LegacyModel):
 
     @property
     def trainable_variables(self):
-        """As in Keras, once the model has run.
-
-        Raises:
-            ValueError: It has not.
-        """
+        """The trainable variables, as in Keras; a ValueError before the model has run."""
         _check_has_run(self)
         return super().trainable_variables
 
     @property
     def trainable_weights(self):
-        """As in Keras, once the model has run.
-
-        Raises:
-            ValueError: It has not.
-        """
+        """The trainable weights, as in Keras; a ValueError before the model has run."""
         _check_has_run(self)
         return super().trainable_weights
 
     def summary(self, *args, **kwargs):
-        """As in Keras.
+        """Prints the summary of Keras, also before the model has run.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras.
+            *args: Arguments of `keras.Model.summary`, in its order.
+            **kwargs: Arguments of `keras.Model.summary` by name.
         """
-        with self._ipu.called_by_program():  # it counts the trainable weights that there are
+        with self._ipu.called_by_program():  # which lets Keras count the weights
             super().summary(*args, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""What the models of `tensorflow.python.ipu.keras` have in common."""
+"""The base class of the models of `tensorflow.python.ipu.keras`."""
 
 import functools
 from typing import Any, NoReturn
@@ -12,7 +12,10 @@ from ipu_keras.settings.argument_errors import noted
 
 
 class _InConstructor:
-    """Stands where models of `keras.ipu` have a method for what the constructor is given here."""
+    """Stands for a method of `keras.ipu`'s models whose options a legacy constructor takes.
+
+    Reading it raises an `AttributeError`, so that `hasattr` says that there is no such method.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -29,7 +32,7 @@ class _InConstructor:
 class LegacyModel(ModelExtension):
     """A model that runs by `fit`, `evaluate` and `predict` only, an epoch at a time.
 
-    It stands before a class of Keras's, as what it refuses is Keras's own.
+    It is a base before any class of Keras's, since what it refuses are Keras's own methods.
     """
 
     set_asynchronous_callbacks = _InConstructor()
@@ -41,27 +44,23 @@ class LegacyModel(ModelExtension):
     _ipu = functools.cached_property(lambda model: LegacyOnIpu(model, LegacyModel))
 
     def __call__(self, *args, **kwargs):
-        """Refuses to be called.
-
-        Raises:
-            ValueError: It always is refused.
-        """
+        """Raises a ValueError unless one of the model's programs calls."""
         if not self._ipu.is_called_by_program:
             _refuse_call(self)
         return super().__call__(*args, **kwargs)
 
     def compile(self, optimizer="rmsprop", loss=None, **kwargs) -> None:
-        """As `keras.Model.compile`.
+        """Configures training as `keras.Model.compile` does.
 
         Args:
-            optimizer: As in Keras.
-            loss: As in Keras.
-            **kwargs: As in Keras. `steps_per_execution` can only be 1, its default: all
-                steps of an epoch are one execution.
+            optimizer: Name of an optimizer, or an optimizer.
+            loss: Name of a loss, a loss, or a structure of these.
+            **kwargs: Further arguments of `keras.Model.compile`. `steps_per_execution` can only
+                be 1, the default: all steps of an epoch are one execution.
 
         Raises:
-            ValueError: `steps_per_execution` is given.
-            RuntimeError: `run_eagerly=True`.
+            ValueError: `steps_per_execution` is not 1.
+            RuntimeError: `run_eagerly` is true, which no IPU program can be.
         """
         given = kwargs.get("steps_per_execution", 1)
         if given != 1:
@@ -72,11 +71,11 @@ class LegacyModel(ModelExtension):
         super().compile(optimizer, loss, **kwargs)
 
     def evaluate(self, *args, **kwargs):
-        """As `keras.Model.evaluate`, on the IPU device.
+        """Evaluates on the IPU device, with the arguments of `keras.Model.evaluate`.
 
         Args:
-            *args: As in Keras.
-            **kwargs: As in Keras.
+            *args: Arguments of `keras.Model.evaluate`, in its order.
+            **kwargs: Arguments of `keras.Model.evaluate` by name.
 
         Returns:
             A list of the loss and the metrics, also if there are none; with `return_dict=True` a
@@ -86,43 +85,24 @@ class LegacyModel(ModelExtension):
         return results if isinstance(results, dict | list) else [results]
 
     def train_on_batch(self, *args, **kwargs) -> NoReturn:
-        """Refuses, as a step may take several batches.
-
-        Raises:
-            ValueError: It always is refused.
-        """
+        """Raises a ValueError: a step may take several batches."""
         _refuse_call(self)
 
     def test_on_batch(self, *args, **kwargs) -> NoReturn:
-        """Refuses, like `train_on_batch`.
-
-        Raises:
-            ValueError: It always is refused.
-        """
+        """Raises a ValueError, like `train_on_batch`."""
         _refuse_call(self)
 
     def predict_on_batch(self, *args, **kwargs) -> NoReturn:
-        """Refuses, like `train_on_batch`.
-
-        Raises:
-            ValueError: It always is refused.
-        """
+        """Raises a ValueError, like `train_on_batch`."""
         _refuse_call(self)
 
     def save(self, *args, **kwargs) -> NoReturn:
-        """Refuses to save the model; `save_weights` saves its weights.
-
-        Raises:
-            NotImplementedError: It always is refused.
-        """
+        """Raises a NotImplementedError; `save_weights` saves the weights."""
         _refuse_to_save(self)
 
     def get_config(self) -> NoReturn:
-        """Refuses, as what saves models by other ways than `save` asks for it.
-
-        Raises:
-            NotImplementedError: It always is refused.
-        """
+        """Raises a NotImplementedError, since ways to save a model besides `save` ask for its
+        config."""
         _refuse_to_save(self)
 
     def __reduce__(self) -> NoReturn:
@@ -153,11 +133,7 @@ def _refuse_to_save(model: LegacyModel) -> NoReturn:
 
 
 def checked_count(count: Any) -> int:
-    """How many batches are accumulated.
-
-    Raises:
-        ValueError: It is not a positive integer.
-    """
+    """Returns a count of accumulated batches, or raises a `ValueError` if it is not positive."""
     number = integer_in(count)
     if number is not None and number < 0:
         raise noted(
@@ -165,6 +141,7 @@ def checked_count(count: Any) -> int:
             "It is how many batches each replica takes for a weight update: give 1 or more. "
             f"Received: {number}",
         )
+    # The documented error for negative counts says ">= 0"; 0 has a message of its own.
     if not number:
         raise ValueError(
             "`gradient_accumulation_count` must be a positive integer, of the batches that each "
@@ -175,22 +152,15 @@ def checked_count(count: Any) -> int:
 
 
 def accumulation(count: Any, dtype: Any) -> AccumulationOptions:
-    """The options of a model that is not pipelined.
+    """Returns the options of a model that is not pipelined; `count` is batches per weight
+    update.
 
     The gradients are added, not averaged. The documents of these releases say that
-    `GradientAccumulationOptimizerV2`, which such a model wraps its optimizer in,
-    accumulates gradients and uses "their accumulated gradients", and that those are then
-    "reduced across replicas"; only of `CrossReplicaOptimizer`, which Keras models do not
-    use, they say that it averages. Models of `keras.ipu`, whose method to reduce can be
-    chosen, have the sum as the default too.
-
-    Args:
-        count: Batches per weight update.
-        dtype: Of the accumulators.
-
-    Raises:
-        ValueError: `count` is not a positive integer.
-        TypeError: `dtype` is no floating point type and no function.
+    `GradientAccumulationOptimizerV2`, which such a model wraps its optimizer in, accumulates
+    gradients and uses "their accumulated gradients", and that those are then "reduced across
+    replicas"; only of `CrossReplicaOptimizer`, which Keras models do not use, they say that it
+    averages. Models of `keras.ipu`, whose method to reduce can be chosen, have the sum as the
+    default too.
     """
     count = checked_count(count)
     return AccumulationOptions(

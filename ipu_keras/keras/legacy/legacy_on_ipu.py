@@ -1,4 +1,4 @@
-"""What legacy models have on the IPU."""
+"""The `ModelOnIpu` of legacy models."""
 
 import contextlib
 import functools
@@ -20,16 +20,10 @@ from ipu_keras.settings.argument_errors import noted
 
 
 class LegacyOnIpu(ModelOnIpu):
-    """What a legacy model has on the IPU: it is called by programs, and runs whole epochs.
-
-    Args:
-        *args: As of `ModelOnIpu`.
-        **kwargs: As of `ModelOnIpu`.
+    """The `ModelOnIpu` of a model that runs whole epochs, and that only its programs may call.
 
     Attributes:
         has_run: Whether a call of `fit`, `evaluate` or `predict` has returned.
-        is_called_by_program: Whether it is one of our own programs that calls the model, or
-            builds it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -39,7 +33,6 @@ class LegacyOnIpu(ModelOnIpu):
 
     @contextlib.contextmanager
     def called_by_program(self) -> Iterator[None]:
-        """As of `ModelOnIpu`."""
         outer, self.is_called_by_program = self.is_called_by_program, True
         try:
             yield
@@ -50,13 +43,12 @@ class LegacyOnIpu(ModelOnIpu):
     def running(
         self, name: str, call: dict[str, Any], epochs: int = 1, **callback_lists: bool
     ) -> Iterator[None]:
-        """As of `ModelOnIpu`."""
         with super().running(name, call, epochs, **callback_lists):
             yield
         self.has_run = True
 
     def with_array_data(self, call: dict[str, Any], steps: int | None) -> dict[str, Any]:
-        """As of `ModelOnIpu`; samples that fill no batch are left out, with a warning."""
+        """Leaves out samples that fill no batch, with a warning."""
         call = with_array_data(call, steps, WholeBatches)
         data = call["x"]
         if isinstance(data, WholeBatches) and data.num_left_out:
@@ -70,7 +62,7 @@ class LegacyOnIpu(ModelOnIpu):
         return call
 
     def in_stages(self, step: Callable) -> Callable:
-        """As of `ModelOnIpu`."""
+        """Returns a step that may call the model, traced in the scopes of its stages."""
         staged_step = super().in_stages(step)
 
         @functools.wraps(step)
@@ -81,11 +73,7 @@ class LegacyOnIpu(ModelOnIpu):
         return own_step
 
     def batches_per_step(self, name: str) -> int:
-        """Batches of a replica in a step as Keras counts them.
-
-        Args:
-            name: `"train"`, `"test"` or `"predict"`.
-        """
+        """Returns the batches that a replica takes in a step as Keras counts steps."""
         count = self.options.accumulation.steps_per_replica or 1
         return count if name == "train" else 1
 
@@ -103,7 +91,8 @@ class LegacyOnIpu(ModelOnIpu):
         )
 
     def check_runnable(self, name: str) -> None:
-        """As of `ModelOnIpu`."""
+        """Moves the model to the strategy in use, if it has none, and checks it as the base
+        class does."""
         strategy = current_ipu_strategy()
         if strategy is None:
             raise noted(
@@ -134,15 +123,16 @@ class LegacyOnIpu(ModelOnIpu):
             )
 
     def _move_to(self, strategy: IPUStrategy) -> None:
-        """Ties a model that was made outside of any scope to the first that it is used in."""
+        """Ties a model that was made outside of any scope to the first one in which it is used."""
         with self.called_by_program():
             variables = [*self._model.variables, *self._model.metrics_variables]
         for variable in variables:
-            # Another model that shares the variable may have moved it, and have programs with it.
+            # Another model that shares the variable may have moved it already, and have programs
+            # that use it there.
             if device_of(variable) != self.device.name:
                 make_again(variable)
         set_strategy(self._model, strategy)
 
     def _check_training(self, num_steps: int) -> None:
-        # Keras counts weight updates.
+        # Keras counts weight updates here, the check counts batches.
         super()._check_training(num_steps * self.batches_per_step("train"))

@@ -1,4 +1,4 @@
-"""What `PipelineModel` and `PipelineSequential` have in common."""
+"""The common base of `PipelineModel` and `PipelineSequential`, and checks of their arguments."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 
 class LegacyPipeline(LegacyModel):
-    """A legacy model in stages. Each of its steps is one execution of the pipeline.
+    """A legacy model in stages, each step of which is one execution of the pipeline.
 
     So evaluation and prediction take as many batches in a step as training does.
     """
@@ -23,35 +23,20 @@ class LegacyPipeline(LegacyModel):
 
 
 class PipelineOnIpu(LegacyOnIpu):
-    """What a legacy model in stages has on the IPU.
-
-    Args:
-        *args: As of `ModelOnIpu`.
-        **kwargs: As of `ModelOnIpu`.
-    """
+    """The `ModelOnIpu` of a legacy model in stages."""
 
     def batches_per_step(self, name: str) -> int:
-        """As of `LegacyOnIpu`."""
+        """Returns the batches that go through the pipeline in a step, whatever the mode."""
         return self.options.pipelining.steps_per_replica or 1
 
 
 def pipeline_options(
     count: Any, device_mapping: Any, batch_serialization_iterations: Any, kwargs: Mapping[str, Any]
 ) -> PipeliningOptions:
-    """Checks the arguments of the constructor of a pipelined model.
+    """Checks the arguments of a pipelined model's constructor and returns them as options.
 
-    Gradients are added, for the reasons that `legacy_model.accumulation` has.
-
-    Args:
-        count: Batches per weight update.
-        device_mapping: The IPU of each stage.
-        batch_serialization_iterations: Parts that a batch is computed in.
-        kwargs: What is forwarded to `pipelining_ops.pipeline`.
-
-    Raises:
-        ValueError: A value is not valid, or options do not go together.
-        TypeError: `pipeline` has no such argument, or a value has the wrong type.
-        NotImplementedError: What hardware or this package lacks.
+    Gradients are added, for the reasons that `legacy_model.accumulation` has. `count` is batches
+    per weight update, and `kwargs` are the arguments that go on to `pipelining_ops.pipeline`.
     """
     if count is None:
         raise noted(
@@ -76,11 +61,7 @@ def pipeline_options(
 
 
 def check_num_stages(num_stages: int, device_mapping: Sequence[int] | None) -> None:
-    """Checks that there is a pipeline, and an IPU for each stage.
-
-    Raises:
-        ValueError: There are fewer than two stages, or not as many entries in the mapping.
-    """
+    """Refuses fewer than two stages, and a mapping of another length."""
     if num_stages < 2:
         raise noted(
             ValueError("Pipeline requires at least two computational stages."),

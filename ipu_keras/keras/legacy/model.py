@@ -1,4 +1,4 @@
-"""`tensorflow.python.ipu.keras.Model`."""
+"""The class that documents call `tensorflow.python.ipu.keras.Model`."""
 
 from ipu_keras.internals.keras.models import Functional
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension
@@ -8,29 +8,28 @@ from ipu_keras.keras.legacy.legacy_model import LegacyModel, accumulation
 class Model(LegacyModel, Functional, FunctionalExtension):
     """A functional model in place of `keras.Model`, on one IPU or one for each replica.
 
-    Its `fit`, `evaluate` and `predict` are called in the scope of an `IPUStrategy`, in which
-    the model is made too, or to which it moves when it is first used. All steps of an epoch are
-    one execution on the device. A step of `fit` is a weight update: `steps_per_epoch`, the
-    progress bar and callbacks count these. On a device of several IPUs each has a replica,
-    which takes batches of its own, and the gradients of all replicas are added;
-    `steps_per_epoch` counts the steps of all. Of arrays, samples that fill no batch are dropped,
-    with a warning; `predict` takes no labels.
+    `fit`, `evaluate` and `predict` are called in the scope of an `IPUStrategy`, in which the
+    model is made too, or to which it moves when it is first used. All steps of an epoch are one
+    execution on the device. A step of `fit` is a weight update: `steps_per_epoch`, the progress
+    bar and callbacks count these. On a device of several IPUs each has a replica, which takes
+    batches of its own, and the gradients of all replicas are added; `steps_per_epoch` counts the
+    steps of all. Samples of arrays that fill no batch are dropped, with a warning; `predict`
+    takes no labels.
 
     Stages of `PipelineStage` have no effect on it; `PipelineModel` has stages.
 
     Args:
-        inputs: As of a functional `keras.Model`.
-        outputs: As of a functional `keras.Model`.
-        gradient_accumulation_count: Batches of each replica for a weight update, whose
-            gradients are added. The batches of an epoch must be a multiple of it,
-            times the replicas.
-        gradient_accumulation_dtype: Of the accumulators: `None` for that of each variable, a
-            dtype, or a function from a variable to its dtype.
+        inputs: Inputs of a functional `keras.Model`.
+        outputs: Outputs of a functional `keras.Model`.
+        gradient_accumulation_count: Batches of each replica for a weight update, whose gradients
+            are added. The batches of an epoch must be a multiple of it, times the replicas.
+        gradient_accumulation_dtype: Type of the accumulators: `None` for that of each variable,
+            a dtype, or a function from a variable to its dtype.
         name: Name of the model.
 
     Raises:
         ValueError: The count is not a positive integer.
-        TypeError: The dtype is no floating point type and no function.
+        TypeError: The dtype is neither a floating point type nor a function.
 
     Example:
 
@@ -58,5 +57,5 @@ class Model(LegacyModel, Functional, FunctionalExtension):
     ):
         options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
         Functional.__init__(self, inputs, outputs, name=name)
-        # Of no stage, whatever scopes its layers were called in.
+        # No stages, whatever scopes its layers were called in.
         self._ipu.set(accumulation=options, stages=())

@@ -1,4 +1,4 @@
-"""`tensorflow.python.ipu.keras.PipelineModel`."""
+"""The class that documents call `tensorflow.python.ipu.keras.PipelineModel`."""
 
 import functools
 from collections.abc import Sequence
@@ -25,21 +25,22 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     The stage of a layer is that of the `PipelineStage` in whose scope it is called. All
     layers have one; stages count from 0, without gaps.
 
-    Its `fit`, `evaluate` and `predict` are called in the scope of an `IPUStrategy`, in which
+    `fit`, `evaluate` and `predict` are called in the scope of an `IPUStrategy`, in which
     the model is made too, or to which it moves when it is first used. All steps of an epoch are
     one execution on the device. A step is one pass of `gradient_accumulation_count` batches of
     each replica through the pipeline, in training with one weight update: `steps_per_epoch`,
     the progress bar and callbacks count these. A device with IPUs for several pipelines has as
-    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all. Of arrays,
-    samples that fill no batch are dropped, with a warning; `predict` takes no labels.
+    many replicas, whose gradients are added; `steps_per_epoch` counts the steps of all. Samples
+    of arrays that fill no batch are dropped, with a warning; `predict` takes no labels.
 
     Args:
-        inputs: As of a functional `keras.Model`.
-        outputs: As of a functional `keras.Model`.
+        inputs: Inputs of a functional `keras.Model`.
+        outputs: Outputs of a functional `keras.Model`.
         gradient_accumulation_count: Batches of a step for each replica, whose gradients are
             added. It has to be given.
-        device_mapping: The IPU of each stage. Defaults to one after the other.
-        batch_serialization_iterations: Only 1 is implemented.
+        device_mapping: The IPU of each stage. `None` for one after the other.
+        batch_serialization_iterations: Parts of a batch that a stage computes one by one; only
+            1 is implemented.
         name: Name of the model.
         **pipeline_kwargs: Further arguments of `pipelining_ops.pipeline`:
             `gradient_accumulation_dtype`, `pipeline_schedule`, `recomputation_mode`,
@@ -53,7 +54,7 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
     Raises:
         ValueError: Stages are missing or in a wrong order, or an argument is not valid.
         TypeError: An argument has the wrong type, or `pipeline` does not have it.
-        NotImplementedError: What hardware or this package lacks.
+        NotImplementedError: Hardware or this package cannot do what is asked.
 
     Example:
 
@@ -107,7 +108,7 @@ class PipelineModel(LegacyPipeline, Functional, FunctionalExtension):
 
 
 class _IncreasingStages(FunctionalStages):
-    """Stages that all layers have, from the beginning."""
+    """Stages that all layers must have from the beginning."""
 
     def check(self, calls, stages) -> None:
         check_completeness(calls, stages)

@@ -1,4 +1,4 @@
-"""`tensorflow.python.ipu.keras.PipelineSequential`."""
+"""The class that documents call `tensorflow.python.ipu.keras.PipelineSequential`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,16 +22,19 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
 
     Args:
         stages: For each stage a list of its layers.
-        gradient_accumulation_count: As of `PipelineModel`.
-        device_mapping: As of `PipelineModel`.
-        batch_serialization_iterations: As of `PipelineModel`.
+        gradient_accumulation_count: Batches of a step for each replica, whose gradients are
+            added. It has to be given.
+        device_mapping: The IPU of each stage. `None` for one after the other.
+        batch_serialization_iterations: Parts of a batch that a stage computes one by one; only
+            1 is implemented.
         name: Name of the model.
-        **pipeline_kwargs: As of `PipelineModel`.
+        **pipeline_kwargs: Further arguments of `pipelining_ops.pipeline`, as `PipelineModel`
+            lists them.
 
     Raises:
         ValueError: `stages` is not a list of lists of layers, or an argument is not valid.
         TypeError: An argument has the wrong type, or `pipeline` does not have it.
-        NotImplementedError: What hardware or this package lacks.
+        NotImplementedError: Hardware or this package cannot do what is asked.
 
     Example:
 
@@ -73,11 +76,11 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         self._ipu.set(pipelining=options, stages=_stages_of_layers(stages))
 
     def add(self, layer, rebuild=True) -> None:
-        """Refuses further layers, which would be of no stage.
+        """Refuses further layers, which would have no stage.
 
         Args:
-            layer: As in Keras.
-            rebuild: As in Keras.
+            layer: A layer, as Keras takes it.
+            rebuild: Whether to rebuild the model, as in Keras.
 
         Raises:
             NotImplementedError: The model has been made.
@@ -89,16 +92,16 @@ class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, Sequenti
         """Refuses to take a layer out of its stage.
 
         Args:
-            rebuild: As in Keras.
+            rebuild: Whether to rebuild the model, as in Keras.
 
         Raises:
-            NotImplementedError: It always is refused.
+            NotImplementedError: Every call is refused.
         """
         _refuse_change(self, "pop")
 
 
 def _refuse_change(model: PipelineSequential, method: str) -> None:
-    # Its stages are those of the constructor, which sets them when it has added the layers.
+    # The constructor adds its layers by `add`, too, and sets the stages when it has done so.
     if model._ipu.options.stages is not None:
         raise NotImplementedError(
             f"PipelineSequential does not support `{method}`: the stages of its layers are "

@@ -1,4 +1,4 @@
-"""`tensorflow.python.ipu.keras.Sequential`."""
+"""The class that documents call `tensorflow.python.ipu.keras.Sequential`."""
 
 import keras
 
@@ -13,14 +13,14 @@ class Sequential(LateWeights, keras.Sequential, SequentialExtension):
     It runs as `Model` of this package does. Its trainable variables can be had after it has run.
 
     Args:
-        layers: As of `keras.Sequential`.
-        gradient_accumulation_count: As of `Model`.
-        gradient_accumulation_dtype: As of `Model`.
+        layers: List of layers, as `keras.Sequential` takes it.
+        gradient_accumulation_count: Batches of each replica for a weight update, as for `Model`.
+        gradient_accumulation_dtype: Type of the accumulators, as for `Model`.
         name: Name of the model.
 
     Raises:
         ValueError: The count is not a positive integer.
-        TypeError: The dtype is no floating point type and no function.
+        TypeError: The dtype is neither a floating point type nor a function.
 
     Example:
 
@@ -45,5 +45,5 @@ class Sequential(LateWeights, keras.Sequential, SequentialExtension):
     ):
         options = accumulation(gradient_accumulation_count, gradient_accumulation_dtype)
         keras.Sequential.__init__(self, layers, name=name)
-        # Of no stage, whatever scopes its layers were made in.
+        # No stages, whatever scopes its layers were made in.
         self._ipu.set(accumulation=options, stages=())

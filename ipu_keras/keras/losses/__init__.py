@@ -1,3 +1,3 @@
-"""What older IPU code finds as `tensorflow.python.ipu.keras.losses`."""
+"""Package that older IPU code imports as `tensorflow.python.ipu.keras.losses`."""
 
 from ipu_keras.keras.losses.ctc_loss import CTCLoss as CTCLoss

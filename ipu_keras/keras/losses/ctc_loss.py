@@ -10,17 +10,17 @@ from ipu_keras.ops.nn_ops import ctc_loss_v2, ctc_loss_with_log_probs
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
 class CTCLoss(keras.layers.Layer):
-    """How unlikely the labels of sequences are of which only the order is known.
+    """The CTC loss: how unlikely labels are of which only the order in a sequence is known.
 
-    It is the last layer of a model whose inputs have the labels too; the model's loss is
-    what the layer returns. See `ipu.nn_ops.ctc_loss_v2` for the formula.
+    It is the last layer of a model whose inputs have the labels too; the model's loss is what
+    the layer returns. See `ipu.nn_ops.ctc_loss_v2` for the formula.
 
     Args:
-        blank_index: Integer, the class that means "no label"; negative to count from the
-            last. Defaults to 0.
+        blank_index: Integer, the class that means "no label"; negative to count from the last.
+            Defaults to 0.
         from_logits: Boolean, whether the data are logits, or log probabilities. Defaults to
             `False`.
-        **kwargs: As for every layer.
+        **kwargs: Further arguments of `keras.layers.Layer`.
 
     Call arguments:
         labels: Integers of the shape `(batch, max_label_length)`.

@@ -1,7 +1,7 @@
 """Recurrent layers over whole sequences.
 
-The part of a step that does not depend on the step before, and everything of
-the gradient but the state's own, is computed for all steps at once.
+The part of a step that does not depend on the step before, and all of the gradient but the
+state's own, is computed for all steps at once.
 """
 
 from ipu_keras.ops.recurrent.gru_sequence import gru as gru

@@ -10,13 +10,11 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of numbers, or of the vector of a gate's numbers.
+    """A function of numbers, or of the vector of a gate's numbers, which lies along the last
+    axis.
 
-    Args:
-        name: As users write it.
-        function: Of a tensor; a vector is what lies along the last axis.
-        slope: Of the function's result, the derivative there. `None` of a function of vectors,
-            which has no such thing.
+    `slope` is the derivative as a function of the function's result; None if there is no such
+    thing, as the function is not elementwise.
     """
 
     name: str
@@ -25,12 +23,12 @@ class Activation:
 
     @property
     def derivative(self) -> Callable[[tf.Tensor], tf.Tensor]:
-        """`slope`, of a function that has it."""
+        """The `slope` of an activation that has one."""
         assert self.slope is not None
         return self.slope
 
     def of_gates(self, logits: tf.Tensor, num_gates: int) -> tf.Tensor:
-        """The activated gates, `(batch, gates * units)`, of logits of that shape."""
+        """Returns the activated gates, `(batch, gates * units)`, of logits of that shape."""
         if self.slope is not None:
             return self.function(logits)
         units = static_sizes(logits)[-1] // num_gates

@@ -37,26 +37,21 @@ def gru(
     mask: tf.Tensor | None = None,
     partials_dtype: tf.DType | None = None,
 ) -> tf.Tensor:
-    """A GRU whose gates are in the order update, reset, candidate.
+    """Runs a GRU whose gates are in the order update, reset, candidate.
 
     K. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014: an open
-    update gate keeps the state. With `attention`, the update gate is multiplied by one minus
-    the score, so that steps without attention leave the state (AUGRU; after G. Zhou et al.,
-    "Deep interest evolution network for click-through rate prediction", 2019).
+    update gate keeps the state. With `attention`, the update gate is multiplied by one minus the
+    score, so that steps without attention leave the state (AUGRU; after G. Zhou et al., "Deep
+    interest evolution network for click-through rate prediction", 2019).
 
     Args:
-        inputs: `(time, batch, features)`.
-        initial_h: `(batch, units)`, the state before the first step.
-        kernel: `(features, 3 * units)`.
-        recurrent_kernel: `(units, 3 * units)`.
-        bias: `(3 * units,)`; with `reset_after`, `(2, 3 * units)`, of inputs and of the state.
+        inputs: Sequences of the shape `(time, batch, features)`.
+        bias: `(3 * units,)`; with `reset_after`, `(2, 3 * units)`, for inputs and for the state.
         attention: `(time, batch)`, the score of each step.
         reset_after: Whether the reset gate is applied after the candidate's product with the
             state, as in the first version of the paper, or before it.
-        activation: Of the candidate: a key of `ACTIVATIONS`.
-        recurrent_activation: Of the gates.
         mask: `(time, batch)`. Where it is false, the state stays what it was.
-        partials_dtype: Of the sums in products, if wider than the tensors.
+        partials_dtype: Type of the sums in products, if wider than the tensors.
 
     Returns:
         The states after each step, `(time, batch, units)`.
@@ -70,6 +65,8 @@ def gru(
     functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after)
     mask = step_mask(mask)
     tensors = (inputs, initial_h, kernel, recurrent_kernel, bias)
+    # The gradient below needs derivatives that depend on one number each. Softmax has none:
+    # TensorFlow differentiates the loop instead.
     if static_sizes(inputs)[0] == 0 or not functions.have_derivatives:
         return _inference(*tensors, attention, functions, mask, partials_dtype, True)
     scored = () if attention is None else (attention,)
@@ -121,24 +118,9 @@ def gru_inference(
     partials_dtype: tf.DType | None = None,
     return_sequences: bool = True,
 ) -> tf.Tensor:
-    """As `gru`, without what its gradient would need.
+    """Does what `gru` does, without keeping what its gradient needs.
 
-    Args:
-        inputs: As for `gru`.
-        initial_h: As for `gru`.
-        kernel: As for `gru`.
-        recurrent_kernel: As for `gru`.
-        bias: As for `gru`.
-        attention: As for `gru`.
-        reset_after: As for `gru`.
-        activation: As for `gru`.
-        recurrent_activation: As for `gru`.
-        mask: As for `gru`.
-        partials_dtype: As for `gru`.
-        return_sequences: Whether all states are returned, or the last one.
-
-    Returns:
-        The states `(time, batch, units)`, or the last one `(batch, units)`.
+    Without `return_sequences`, only the last state `(batch, units)` is returned.
     """
     return _inference(
         *(inputs, initial_h, kernel, recurrent_kernel, bias, attention),
@@ -158,7 +140,7 @@ def _inference(
     cell = _cell(projected, weights, functions, scores, mask)
     steps = num_steps(projected)
     if static_sizes(projected)[0] == 0:
-        # XLA has no arrays of nothing.
+        # XLA has no arrays without elements.
         return projected[..., : static_sizes(h)[-1]] if return_sequences else h
 
     def step(time, h, *states):
@@ -171,16 +153,15 @@ def _inference(
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights as steps use them, widened.
+    """Weights as steps use them, widened to the type of the sums.
 
     Args:
-        kernel: Of the inputs.
-        bias: Of all that is added before the loop.
-        gates: Of the state, for update and reset gate.
-        candidate: Of the state, for the candidate.
-        candidate_bias: Of the candidate's product with the state, if the reset gate is
+        bias: All that is added before the loop, for inputs and state.
+        gates: Recurrent kernel of the update and the reset gate.
+        candidate: Recurrent kernel of the candidate.
+        candidate_bias: Bias of the candidate's product with the state, if the reset gate is
             applied after it.
-        recurrent: `gates` and `candidate`.
+        recurrent: Recurrent kernel of `gates` and `candidate` together.
     """
 
     kernel: tf.Tensor
@@ -197,6 +178,7 @@ class _Weights:
         if reset_after:
             of_state = bias[1]
             candidate_bias = of_state[2 * units :]
+            # The reset gate multiplies the candidate's part, which therefore stays in the loop.
             bias = bias[0] + tf.concat([of_state[: 2 * units], tf.zeros_like(candidate_bias)], 0)
         recurrent = widened(recurrent_kernel, partials_dtype)
         return cls(
@@ -211,16 +193,16 @@ class _Weights:
 
 @dataclass(frozen=True)
 class _Factors:
-    """By which the gradient of a step's state makes others, each `(time, batch, units)`.
+    """Factors that turn the gradient of a step's state into others, each `(time, batch, units)`.
 
     Args:
-        update: Of the update gate's logits.
-        reset: Of the reset gate's; if the gate is applied before the product, by the gradient
-            of what it was applied to.
-        candidate: Of the candidate's.
-        gate: The reset gate.
-        kept: Of the state before.
-        attention: Of the score, to be summed over the units.
+        update: For the logits of the update gate.
+        reset: For the logits of the reset gate; if the gate is applied before the product, a
+            factor of the gradient of what it was applied to.
+        candidate: For the logits of the candidate.
+        gate: The reset gate itself.
+        kept: For the state before the step.
+        attention: For the score, to be summed over the units.
     """
 
     update: tf.Tensor
@@ -233,7 +215,7 @@ class _Factors:
 
 @dataclass(frozen=True)
 class _Functions:
-    """What makes gates and candidates of logits."""
+    """The activations, and whether the reset gate comes after the product."""
 
     activation: Activation
     recurrent_activation: Activation
@@ -252,6 +234,7 @@ class _Functions:
         by_candidate = (1.0 - kept) * of_candidate(candidate)
         by_reset = of_gate(r) * (products * by_candidate if self.reset_after else before)
         return _Factors(
+            # Masked steps pass the gradient of the state on as it is, and none to anything else.
             update=select(mask, change * of_gate(z) * attended, 0),
             reset=select(mask, by_reset, 0),
             candidate=select(mask, by_candidate, 0),
@@ -262,13 +245,14 @@ class _Functions:
 
 
 def _cell(projected, weights, functions, scores, mask) -> Callable:
-    """What a step does: from its time and the state to gates, a product and the next state.
+    """Returns a function from a step's time and state to gates, a product and the next state.
 
     The product is the one of the state for the candidate.
     """
     units = static_sizes(weights.candidate)[0]
 
     def products_of(x, h):
+        # One product with all of the recurrent kernel: the candidate's part needs no gate first.
         if functions.reset_after:
             of_state = product(h, weights.recurrent)
             gates = functions.recurrent_activation.of_gates(
@@ -298,7 +282,7 @@ def _cell(projected, weights, functions, scores, mask) -> Callable:
 
 
 def _forward(projected, h, cell):
-    """The gates, the products for candidates, and the states of all steps."""
+    """Returns the gates, the products for candidates, and the states of all steps."""
     steps = num_steps(projected)
 
     def step(time, h, *written):
@@ -311,7 +295,7 @@ def _forward(projected, h, cell):
 
 
 def _backward(d_states, factors, weights):
-    """The gradients of the first state, of each step's state, and of all logits."""
+    """Returns the gradients of the first state, of each step's state, and of all logits."""
     if weights.candidate_bias is None:
         return _backward_reset_before(d_states, factors, weights)
     return _backward_reset_after(d_states, factors, weights)
@@ -358,7 +342,6 @@ def _backward_reset_before(d_states, factors, weights):
 
 
 def _weight_gradients(d_logits, before, reset, reset_after, partials_dtype):
-    """Of the recurrent kernel and of the bias."""
     *d_gates, d_candidate = tf.split(d_logits, 3, axis=-1)
     if reset_after:
         d_products = tf.concat([*d_gates, d_candidate * reset], axis=-1)

@@ -1,4 +1,4 @@
-"""An LSTM over whole sequences."""
+"""An LSTM over whole sequences, with a gradient that has few products per step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,22 +37,15 @@ def lstm(
     mask: tf.Tensor | None = None,
     partials_dtype: tf.DType | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """An LSTM whose gates are in the order input, forget, cell, output.
+    """Runs an LSTM whose gates are in the order input, forget, cell, output.
 
-    S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, with the
-    forget gate of F. Gers et al., 2000.
+    S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, with the forget gate of F.
+    Gers et al., 2000.
 
     Args:
-        inputs: `(time, batch, features)`.
-        initial_h: `(batch, units)`, the output before the first step.
-        initial_c: `(batch, units)`, the cell before the first step.
-        kernel: `(features, 4 * units)`.
-        recurrent_kernel: `(units, 4 * units)`.
-        bias: `(4 * units,)`.
-        activation: Of the cell: a key of `ACTIVATIONS`.
-        recurrent_activation: Of the other gates.
+        inputs: Sequences of the shape `(time, batch, features)`.
         mask: `(time, batch)`. Where it is false, the output and the cell stay what they were.
-        partials_dtype: Of the sums in products, if wider than the tensors.
+        partials_dtype: Type of the sums in products, if wider than the tensors.
 
     Returns:
         The outputs `(time, batch, units)` and the last cell `(batch, units)`.
@@ -67,6 +60,8 @@ def lstm(
     functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation])
     mask = step_mask(mask)
     tensors = (inputs, initial_h, initial_c, kernel, recurrent_kernel, bias)
+    # The gradient below needs derivatives that depend on one number each. Softmax has none:
+    # TensorFlow differentiates the loop instead.
     if static_sizes(inputs)[0] == 0 or not functions.have_derivatives:
         return _inference(*tensors, functions, mask, partials_dtype, return_sequences=True)
 
@@ -109,24 +104,10 @@ def lstm_inference(
     partials_dtype: tf.DType | None = None,
     return_sequences: bool = True,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `lstm`, without what its gradient would need.
+    """Does what `lstm` does, without keeping what its gradient needs.
 
-    Args:
-        inputs: As for `lstm`.
-        initial_h: As for `lstm`.
-        initial_c: As for `lstm`.
-        kernel: As for `lstm`.
-        recurrent_kernel: As for `lstm`.
-        bias: As for `lstm`.
-        activation: As for `lstm`.
-        recurrent_activation: As for `lstm`.
-        mask: As for `lstm`.
-        partials_dtype: As for `lstm`.
-        return_sequences: Whether all outputs are returned, or the last one.
-
-    Returns:
-        The outputs `(time, batch, units)` or `(batch, units)`, and the last
-        cell `(batch, units)`.
+    Without `return_sequences`, only the last output `(batch, units)` is returned, beside the
+    cell.
     """
     return _inference(
         *(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias),
@@ -138,12 +119,12 @@ def lstm_inference(
 
 
 def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials, return_sequences):
-    """The last output if not all of them, and the last cell."""
+    """Returns all outputs or the last one, and the last cell."""
     projected = per_step_product(inputs, widened(kernel, partials)) + bias
     cell = _cell(projected, widened(recurrent, partials), functions, mask)
     steps = num_steps(projected)
     if static_sizes(projected)[0] == 0:
-        # XLA has no arrays of nothing.
+        # XLA has no arrays without elements.
         return (projected[..., : static_sizes(h)[-1]] if return_sequences else h), c
 
     def step(time, h, c, *outputs):
@@ -157,8 +138,6 @@ def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials,
 
 @dataclass(frozen=True)
 class _Functions:
-    """What makes gates of logits, and outputs of cells."""
-
     activation: Activation
     recurrent_activation: Activation
 
@@ -167,11 +146,11 @@ class _Functions:
         return None not in (self.activation.slope, self.recurrent_activation.slope)
 
     def of_gates(self, units: int, dtype: tf.DType) -> Callable[[tf.Tensor], tf.Tensor]:
-        """What makes the gates of a step's logits."""
+        """Returns a function from a step's logits to its gates."""
         if (self.activation.name, self.recurrent_activation.name) != ("tanh", "sigmoid"):
             return self._one_by_one
-        # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2: XLA makes one kernel of all gates. What
-        # it loses is below the precision of a number near 1, which gates multiply.
+        # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2, so that XLA makes one kernel of all gates. The
+        # error is below the precision of a number near 1, and gates are factors beside 1.
         scale = np.repeat([0.5, 0.5, 1.0, 0.5], units).astype(dtype.as_numpy_dtype)
         offset = 1 - scale
         return lambda logits: tf.tanh(logits * scale) * scale + offset
@@ -184,11 +163,10 @@ class _Functions:
         )
 
     def factors(self, gates, cells, cells_before):
-        """By which gradients of the state make those of logits and of the state before.
+        """Returns three factors of gradients.
 
-        Returns:
-            Of the logits by the cell's, and the output gate's by the output's; of the cell by
-            the output's; of the cell before by the cell's.
+        They turn the cell's into that of the logits (for the output gate, the output's), the
+        output's into the cell's, and the cell's into that of the cell before.
         """
         of_cell = self.activation.derivative
         of_gate = self.recurrent_activation.derivative
@@ -199,7 +177,7 @@ class _Functions:
 
 
 def _cell(projected, recurrent_kernel, functions, mask) -> Callable:
-    """What a step does: from its time and the state to activated gates and the next state."""
+    """Returns a function from a step's time and state to activated gates and the next state."""
     activate = functions.of_gates(static_sizes(recurrent_kernel)[0], projected.dtype)
 
     def cell(time, h, c):
@@ -214,7 +192,7 @@ def _cell(projected, recurrent_kernel, functions, mask) -> Callable:
 
 
 def _forward(projected, h, c, cell, functions, mask):
-    """The last cell, and activated gates, cells and outputs of all steps."""
+    """Returns the last cell, and activated gates, cells and outputs of all steps."""
     steps, units = num_steps(projected), static_sizes(h)[-1]
     written = arrays(steps, projected[0], c, *([] if mask is None else [h]))
 
@@ -227,12 +205,14 @@ def _forward(projected, h, c, cell, functions, mask):
     gates, cells, *outputs = [array.stack() for array in written]
     if outputs:
         return last, gates, cells, *outputs
-    # Cheaper again for all steps than written in each.
+    # To compute the outputs again for all steps at once is cheaper than to write each. With a
+    # mask they are written, as masked steps repeat an earlier output.
     return last, gates, cells, gates[:, :, -units:] * functions.activation.function(cells)
 
 
 def _backward(d_outputs, d_c, factors, recurrent_kernel, mask):
-    """The gradients of all gates' logits `(time, batch, 4 * units)`, and of the first state.
+    """Returns the gradients of all gates' logits `(time, batch, 4 * units)`, and of the first
+    state.
 
     Only products with the state's gradients are left to the loop.
     """

@@ -1,1 +1,1 @@
-"""Recurrent layers of Popnn, of which `ipu_keras.ops.rnn_ops` has the documented names."""
+"""Recurrent layers of Popnn; `ipu_keras.ops.rnn_ops` has their documented names."""

@@ -15,9 +15,9 @@ def lstm_weights_from_keras(
     """Returns the weights of a `PopnnLSTM` of `rnn_ops` that computes what Keras's LSTM does.
 
     Args:
-        kernel: `(features, 4 * units)`.
+        kernel: `(features, 4 * units)`, of the inputs.
         recurrent_kernel: `(units, 4 * units)`.
-        bias: `(4 * units,)`, or `None` of a layer without: zeros.
+        bias: `(4 * units,)`, or `None` for a layer without bias, which gives zeros.
 
     Returns:
         `kernel`, `(features + units, 4 * units)`, and `biases`, `(4, units)`.
@@ -34,11 +34,11 @@ def lstm_weights_from_keras(
 def lstm_weights_to_keras(
     kernel: ArrayLike, biases: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns what `set_weights` of Keras's LSTM, or of our Keras layer, takes.
+    """Returns weights for `set_weights` of Keras's LSTM, or of this package's Keras layer.
 
     Args:
         kernel: `(features + units, 4 * units)`.
-        biases: `(4, units)`.
+        biases: `(4, units)`, a row for each gate.
 
     Returns:
         The kernel `(features, 4 * units)`, the recurrent kernel `(units, 4 * units)`
@@ -65,8 +65,8 @@ def gru_weights_from_keras(
         kernel: `(features, 3 * units)`.
         recurrent_kernel: `(units, 3 * units)`.
         bias: `(2, 3 * units)`, of the inputs and of the state, with `reset_after`;
-            `(3 * units,)` without; or `None` of a layer without: zeros.
-        reset_after: Of both layers.
+            `(3 * units,)` without; or `None` for a layer without bias, which gives zeros.
+        reset_after: Whether both layers reset after the product.
 
     Returns:
         `kernel`, `(features + units, 3 * units)`, and `biases`, `(3, 2, units)` with
@@ -89,7 +89,7 @@ def gru_weights_from_keras(
 def gru_weights_to_keras(
     kernel: ArrayLike, biases: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns what `set_weights` of Keras's GRU, or of our Keras layer, takes.
+    """Returns weights for `set_weights` of Keras's GRU, or of this package's Keras layer.
 
     Args:
         kernel: `(features + units, 3 * units)`.
@@ -120,7 +120,6 @@ def _from_keras(
 
 
 def _split(kernel: ArrayLike, *, num_gates: int) -> tuple[np.ndarray, np.ndarray]:
-    """The kernels of the inputs and of the state."""
     joined = np.asarray(kernel)
     features = joined.shape[0] - joined.shape[1] // num_gates
     return joined[:features], joined[features:]

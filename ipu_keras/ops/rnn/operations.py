@@ -1,4 +1,4 @@
-"""Popnn's recurrent layers as the operations that they are on an IPU."""
+"""Recurrent layers as the operations of Popnn that they are on an IPU."""
 
 from typing import Any
 
@@ -18,22 +18,20 @@ def popnn_lstm(
     memory_proportions: tuple[float | None, float | None] = (None, None),
     **options: Any,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What an LSTM of Popnn returns.
+    """Runs an LSTM as one operation of Popnn, named `kind` in reports.
+
+    The tensors are those of `lstm`, from `inputs` to `bias`.
 
     Args:
-        *tensors: As for `lstm`, from `inputs` to `bias`.
-        kind: What reports call it.
-        training: Whether what the gradient needs is kept. Without it there is a gradient all
-            the same, that takes longer.
+        training: Whether to keep what the gradient needs. Without it there is a gradient all the
+            same, which takes longer.
         return_sequences: Whether all outputs are asked for, or the last one.
         zero_masked: Whether outputs that the `mask` excludes are zeros, rather than what they
             were before. Needs all outputs.
-        memory_proportions: As for `poplar_operation`.
-        **options: As for `lstm`.
 
     Returns:
-        The outputs `(time, batch, units)` or the last one, and the last output and the last
-        cell that were not masked, each `(batch, units)`.
+        The outputs `(time, batch, units)` or the last one, and the last output and the last cell
+        that were not masked, each `(batch, units)`.
     """
     with poplar_operation(kind, memory_proportions=memory_proportions):
         if training:
@@ -55,18 +53,10 @@ def popnn_gru(
     memory_proportions: tuple[float | None, float | None] = (None, None),
     **options: Any,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """What a GRU of Popnn returns.
+    """Runs a GRU as one operation of Popnn, named `kind` in reports.
 
-    Args:
-        *tensors: As for `gru`, from `inputs` to `bias`, and `attention` if there is any.
-        kind: What reports call it.
-        training: Whether what the gradient needs is kept. Without it there is a gradient all
-            the same, that takes longer.
-        return_sequences: Whether all states are asked for, or the last one.
-        zero_masked: Whether outputs that the `mask` excludes are zeros, rather than what they
-            were before. Needs all outputs.
-        memory_proportions: As for `poplar_operation`.
-        **options: As for `gru`.
+    The tensors are those of `gru`, from `inputs` to `bias`, and `attention` if there is any; the
+    other arguments are those of `popnn_lstm`.
 
     Returns:
         The states `(time, batch, units)` or the last one, and the last one `(batch, units)`.
@@ -83,7 +73,7 @@ def popnn_gru(
 
 
 def _last(outputs: tf.Tensor, initial: tf.Tensor) -> tf.Tensor:
-    """The last step's of the outputs, of which there may be none."""
+    """Returns the last step's output, or the initial state if there are no steps."""
     if static_sizes(outputs)[0] is None:
         return tf.concat([initial[tf.newaxis], outputs], axis=0)[-1]
     return outputs[-1] if static_sizes(outputs)[0] else initial

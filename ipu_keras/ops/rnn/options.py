@@ -1,4 +1,4 @@
-"""What layers of Popnn may be told, and what is said of what they may not."""
+"""Checks of the arguments that all recurrent layers of Popnn take."""
 
 from typing import Any
 
@@ -8,21 +8,12 @@ from ipu_keras.ops.argument_checks import real_in, received
 from ipu_keras.settings.argument_errors import noted
 
 ACTIVATION_NAMES = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
-# Gates let a part through, so that theirs has to end.
+# Gates are shares, so their activation has to be bounded: no relu.
 RECURRENT_ACTIVATION_NAMES = ("tanh", "softmax", "sigmoid", "hard_sigmoid")
 
 
 def check_activation(argument: str, name: Any, accepted: tuple[str, ...]) -> str:
-    """Returns the name of an activation that Popnn has.
-
-    Args:
-        argument: What users call it.
-        name: What was given.
-        accepted: The names that it may be.
-
-    Raises:
-        ValueError: If it has not.
-    """
+    """Returns the name of an activation if Popnn has it, or raises a `ValueError`."""
     if not isinstance(name, str) or name not in accepted:
         raise noted(
             ValueError(
@@ -36,11 +27,7 @@ def check_activation(argument: str, name: Any, accepted: tuple[str, ...]) -> str
 
 
 def check_floating_dtype(name: str, dtype: Any) -> tf.DType:
-    """Returns a dtype that Popnn has recurrent layers of.
-
-    Raises:
-        ValueError: If it has not.
-    """
+    """Returns a dtype if Popnn has recurrent layers of it, or raises a `ValueError`."""
     try:
         found = tf.as_dtype(dtype)
     except TypeError:
@@ -51,11 +38,7 @@ def check_floating_dtype(name: str, dtype: Any) -> tf.DType:
 
 
 def check_memory_proportions(**proportions: float | None) -> None:
-    """Checks what share of a tile's memory the products of a layer may use.
-
-    Raises:
-        ValueError: If a share is not above 0 and at most 1.
-    """
+    """Refuses shares of a tile's memory that are not above 0 and at most 1."""
     for name, value in proportions.items():
         share = real_in(value)
         if value is not None and (share is None or not 0 < share <= 1):

@@ -46,24 +46,25 @@ class _GRULayer(PopnnLayer):
 
     @property
     def canonical_bias_shape(self) -> list[int]:
-        """Of the variable `biases`."""
+        """Shape of the variable `biases`."""
         return [3, 2, self.num_units] if self.reset_after else [3, self.num_units]
 
     def state_shape(self, batch_size: int) -> list[int]:
         """Returns the shape of the state, `[batch_size, num_units]`.
 
         Args:
-            batch_size: Samples in a batch.
+            batch_size: Number of samples in a batch.
         """
         return [batch_size, self.num_units]
 
     def _operation_bias(self, biases: tf.Tensor) -> tf.Tensor:
         if not self.reset_after:
             return super()._operation_bias(biases)
+        # Popnn's variable has the gates first, the operation has inputs and state first.
         return tf.reshape(tf.transpose(biases, [1, 0, 2]), [2, 3 * self.num_units])
 
     def _run_dynamic(self, inputs, seq_len, initial_state, training, time_major, **options):
-        """As `_run`, of sequences that may end before the last step."""
+        """Runs the layer over sequences that may end before the last step."""
         if not time_major:
             inputs = swap_batch_and_time(inputs)
         outputs, state = self._run(
@@ -82,33 +83,33 @@ class _GRULayer(PopnnLayer):
 class PopnnGRU(_GRULayer):
     """A GRU over time-major sequences, as one operation.
 
-    K. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014. Its
+    K. Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014. The
     variables are `kernel`, `(features + num_units, 3 * num_units)`, of the inputs and of the
-    state below each other, and `biases`, `(3, num_units)`, or with `reset_after`
-    `(3, 2, num_units)`, of inputs and of the state; gates are in the order update, reset,
-    candidate. `gru_weights_from_keras` makes them of those of a Keras layer.
+    state below each other, and `biases`, `(3, num_units)`, or with `reset_after` `(3, 2,
+    num_units)`, of inputs and of the state; gates are in the order update, reset, candidate.
+    `gru_weights_from_keras` makes them from those of a Keras layer.
 
     Args:
-        num_units: Numbers in the state.
-        dtype: Of inputs, variables and results: tf.float16 or tf.float32.
-        partials_dtype: Of the sums in products: tf.float16 or tf.float32. An IPU has those of
-            float32 numbers in float32 whatever this is.
-        seed: An integer, of the default of `weights_initializer`.
-        weights_initializer: Of `kernel`. Defaults to Glorot's uniform one.
-        bias_initializer: Of `biases`. Defaults to zeros.
-        activation: `"tanh"`, `"relu"`, `"softmax"`, `"sigmoid"` or `"hard_sigmoid"`, which is
-            `x / 5 + 1 / 2` between 0 and 1.
-        recurrent_activation: Of the gates. As `activation`, but not `"relu"`.
-        name: Of the variable scope, if none is given to the call. Defaults to `popnn_gru`.
+        num_units: Number of values in the state.
+        dtype: Type of inputs, variables and results, tf.float16 or tf.float32.
+        partials_dtype: Type of the sums in products, tf.float16 or tf.float32. An IPU has those
+            of float32 numbers in float32 whatever this is.
+        seed: An integer for the default of `weights_initializer`.
+        weights_initializer: Initializer of `kernel`. Defaults to Glorot's uniform one.
+        bias_initializer: Initializer of `biases`. Defaults to zeros.
+        activation: `"tanh"`, `"relu"`, `"softmax"`, `"sigmoid"` or `"hard_sigmoid"`, which is `x
+            / 5 + 1 / 2` between 0 and 1.
+        recurrent_activation: Activation of the gates: as `activation`, but not `"relu"`.
+        name: Name of the variable scope, if none is given to the call. Defaults to `popnn_gru`.
         reset_after: Whether the reset gate is applied after the product with the state, as
             Keras's default is, or before it.
-        available_memory_proportion_fwd: Above 0 and at most 1, of a tile's memory for
+        available_memory_proportion_fwd: Share of a tile's memory, above 0 and at most 1, for
             temporary data of the layer's products, which changes what the cost model says of
             them. Goes before that of the `IPUConfig`.
         available_memory_proportion_bwd: The same for the gradient.
 
     Raises:
-        ValueError: If an argument is none of those that are named here.
+        ValueError: An argument is none of those that are named here.
 
     Example:
 
@@ -121,10 +122,10 @@ class PopnnGRU(_GRULayer):
     def call(
         self, inputs: tf.Tensor, initial_state: Any = None, training: bool = True
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Runs the GRU.
+        """Runs the GRU over the sequences.
 
         Args:
-            inputs: `(time, batch, features)`.
+            inputs: Tensor of the shape `(time, batch, features)`.
             initial_state: `(batch, num_units)`. Defaults to zeros.
             training: Whether what the gradient needs is kept.
 
@@ -132,7 +133,7 @@ class PopnnGRU(_GRULayer):
             The outputs `(time, batch, num_units)`, and the last of them `(batch, num_units)`.
 
         Raises:
-            ValueError: If `initial_state` is something else.
+            ValueError: `initial_state` has another type or shape.
         """
         return self._run(
             popnn_gru,
@@ -149,7 +150,7 @@ class PopnnDynamicGRU(_GRULayer):
     Where a sequence has ended, its outputs are zeros, and its state stays what it was.
 
     Args:
-        num_units: As for `PopnnGRU`, as are all others.
+        num_units: Number of values in the state. All arguments are those of `PopnnGRU`.
 
     Example:
 
@@ -167,7 +168,7 @@ class PopnnDynamicGRU(_GRULayer):
         training: bool = True,
         time_major: bool = True,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Runs the GRU.
+        """Runs the GRU over the sequences.
 
         Args:
             inputs: `(time, batch, features)`, or `(batch, time, features)`.
@@ -181,7 +182,7 @@ class PopnnDynamicGRU(_GRULayer):
             after the last step of each sample, `(batch, num_units)`.
 
         Raises:
-            ValueError: If `initial_state` or `seq_len` is something else.
+            ValueError: `initial_state` or `seq_len` has another type or shape.
         """
         return self._run_dynamic(
             inputs, seq_len, initial_state, training, time_major, kind="PopnnDynamicGRU"
@@ -197,7 +198,7 @@ class PopnnAUGRU(_GRULayer):
     outputs are zeros, and its state stays what it was.
 
     Args:
-        num_units: As for `PopnnGRU`, as are all others.
+        num_units: Number of values in the state. All arguments are those of `PopnnGRU`.
 
     Example:
 
@@ -217,12 +218,12 @@ class PopnnAUGRU(_GRULayer):
         training: bool = True,
         time_major: bool = True,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Runs the GRU.
+        """Runs the GRU over the sequences.
 
         Args:
             inputs: `(time, batch, features)`, or `(batch, time, features)`.
             seq_len: The number of steps of each sample, integers of shape `(batch,)`.
-            attention_score: Of each step, `(batch, time)` whatever `time_major` is.
+            attention_score: Score of each step, `(batch, time)` whatever `time_major` is.
             initial_state: `(batch, num_units)`. Defaults to zeros.
             training: Whether what the gradient needs is kept.
             time_major: Whether time is the first axis of inputs and outputs.
@@ -232,7 +233,8 @@ class PopnnAUGRU(_GRULayer):
             after the last step of each sample, `(batch, num_units)`.
 
         Raises:
-            ValueError: If `initial_state`, `seq_len` or `attention_score` is something else.
+            ValueError: `initial_state`, `seq_len` or `attention_score` has another type or
+                shape.
         """
         scores = self._converted("attention_score", attention_score)
         first, second = static_sizes(inputs)[:2]

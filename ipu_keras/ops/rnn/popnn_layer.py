@@ -1,4 +1,4 @@
-"""What recurrent layers of Popnn have in common: their variables, and how they are called."""
+"""The base class of Popnn's recurrent layers: their variables, and how they are called."""
 
 import math
 from collections.abc import Callable
@@ -26,23 +26,7 @@ from ipu_keras.ops.rnn.options import (
 class PopnnLayer(tf.Module):
     """Owns a `kernel`, of the inputs and of the state below each other, and `biases`.
 
-    Args:
-        num_units: Numbers in the state.
-        dtype: tf.float16 or tf.float32.
-        partials_dtype: Of the sums in products: tf.float16 or tf.float32. Those of numbers in
-            float32 are in float32 whatever it is.
-        seed: An integer, of the default of `weights_initializer`.
-        weights_initializer: Of the kernel. Defaults to Glorot's uniform one.
-        bias_initializer: Of the biases. Defaults to zeros.
-        activation: A name of `ACTIVATION_NAMES`.
-        recurrent_activation: A name of `RECURRENT_ACTIVATION_NAMES`.
-        name: Of the variable scope, if none is given to the call. Defaults to the class's, in
-            snake case.
-        available_memory_proportion_fwd: As for `check_memory_proportions`.
-        available_memory_proportion_bwd: As for `check_memory_proportions`.
-
-    Raises:
-        ValueError: If an argument is none of those that are named here.
+    The arguments are those that `rnn_ops.PopnnLSTM` documents.
     """
 
     _num_gates: int
@@ -61,7 +45,7 @@ class PopnnLayer(tf.Module):
         available_memory_proportion_fwd: float | None,
         available_memory_proportion_bwd: float | None,
     ):
-        # Not given the name, which as a module's could not have a slash or a full stop.
+        # The name is not passed on: as a module's it could not have a slash or a full stop.
         super().__init__()
         self.num_units = positive_integer("num_units", num_units)
         check_memory_proportions(
@@ -87,24 +71,19 @@ class PopnnLayer(tf.Module):
 
     @property
     def name(self) -> str:
-        """Of the variable scope, if none is given to the call."""
+        """Name of the variable scope, if none is given to the call."""
         return self._given_name or super().name
 
     @property
     def canonical_bias_shape(self) -> list[int]:
-        """Of the variable `biases`."""
+        """Shape of the variable `biases`."""
         return [self._num_gates, self.num_units]
 
     def build(self, input_shape: Any) -> None:
-        """Creates the variables, `kernel` and `biases`.
-
-        It is called by the first `__call__`, unless it was called before.
+        """Creates the variables, `kernel` and `biases`; the first call does it if nobody has.
 
         Args:
-            input_shape: Of the inputs, with three dimensions of which the last is known.
-
-        Raises:
-            ValueError: If it is another.
+            input_shape: Shape of the inputs, with three dimensions of which the last is known.
         """
         shape = tf.TensorShape(input_shape)
         if shape.rank != 3 or shape[2] is None:
@@ -115,7 +94,7 @@ class PopnnLayer(tf.Module):
         bias_shape = self.canonical_bias_shape
         kernel_shape = [shape[2] + self.num_units, self._num_gates * self.num_units]
         weights = self._weights_initializer or _glorot_uniform(self._seed)
-        # A function that is traced has no variables of its own.
+        # Outside of a function that is traced, which cannot own variables.
         with (
             tf.init_scope(),
             tf.compat.v1.variable_scope(self._scope, default_name=self.name, use_resource=True),
@@ -133,10 +112,10 @@ class PopnnLayer(tf.Module):
         """Runs the layer, and builds it if that has not been done.
 
         Args:
-            inputs: As `call` takes them.
-            *args: As `call` takes them.
+            inputs: Sequences as `call` takes them.
+            *args: Further arguments of `call` by position.
             scope: The variable scope to build in, or its name.
-            **kwargs: As `call` takes them.
+            **kwargs: Further arguments of `call` by name.
         """
         inputs = self._converted("inputs", inputs)
         if not self.built:
@@ -149,7 +128,7 @@ class PopnnLayer(tf.Module):
         raise NotImplementedError
 
     def _run(self, operation: Callable, inputs: tf.Tensor, *states: tf.Tensor, **options: Any):
-        """What an operation of Popnn returns for the variables."""
+        """Calls an operation of Popnn with the variables and the options of the layer."""
         kernel = tf.convert_to_tensor(self.kernel)
         features = static_sizes(kernel)[0] - self.num_units
         return operation(
@@ -169,7 +148,7 @@ class PopnnLayer(tf.Module):
         return tf.reshape(biases, [-1])
 
     def _state(self, name: str, value: Any, inputs: tf.Tensor) -> tf.Tensor:
-        """A state as a tensor, zeros if there is none, for inputs `(time, batch, features)`."""
+        """Returns a state as a tensor, zeros if there is none; `inputs` are time-major."""
         if value is None:
             return tf.zeros([tf.shape(inputs)[1], self.num_units], self.dtype)
         value = self._converted(name, value)
@@ -191,8 +170,11 @@ class PopnnLayer(tf.Module):
 
 
 def _glorot_uniform(seed: int | None) -> Callable:
-    """X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
-    networks", 2010; with a seed, the same whenever it is called.
+    """Returns Glorot's uniform initializer; with a seed, it draws the same whenever it is
+    called.
+
+    X. Glorot and Y. Bengio, "Understanding the difficulty of training deep feedforward neural
+    networks", 2010.
     """
     if seed is None:
         return tf.compat.v1.glorot_uniform_initializer()
@@ -205,18 +187,7 @@ def _glorot_uniform(seed: int | None) -> Callable:
 
 
 def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:
-    """Which steps of inputs `(time, batch, features)` are within sequences of some lengths.
-
-    Args:
-        seq_len: The number of steps of each sample, `(batch,)`.
-        inputs: Of which the steps are.
-
-    Returns:
-        `(time, batch)`, of booleans.
-
-    Raises:
-        ValueError: If there is not one length for each sample.
-    """
+    """Returns which steps are within sequences of these lengths, as bool `(time, batch)`."""
     lengths = check_tensor("seq_len", seq_len)
     batch = static_sizes(inputs)[1]
     if not lengths.dtype.is_integer or not lengths.shape.is_compatible_with([batch]):
@@ -228,5 +199,5 @@ def length_mask(seq_len: Any, inputs: tf.Tensor) -> tf.Tensor:
 
 
 def swap_batch_and_time(sequence: tf.Tensor) -> tf.Tensor:
-    """`(time, batch, n)` of `(batch, time, n)`, and back."""
+    """Returns `(time, batch, n)` as `(batch, time, n)`, and the other way round."""
     return tf.transpose(sequence, [1, 0, 2])

@@ -13,8 +13,8 @@ class LSTMStateTuple(NamedTuple):
     """The state of an LSTM, as `tf.compat.v1.nn.rnn_cell` has it in TensorFlow with Keras 2.
 
     Args:
-        c: The cell, `(batch, num_units)`.
-        h: The output, `(batch, num_units)`.
+        c: Tensor of the cell, `(batch, num_units)`.
+        h: Tensor of the output, `(batch, num_units)`.
     """
 
     c: Any
@@ -56,12 +56,12 @@ class _LSTMLayer(PopnnLayer):
         """Returns the shapes of the state's parts, `[batch_size, num_units]` each.
 
         Args:
-            batch_size: Samples in a batch.
+            batch_size: Number of samples in a batch.
         """
         return [batch_size, self.num_units], [batch_size, self.num_units]
 
     def _states(self, initial_state: Any, inputs: tf.Tensor) -> list[tf.Tensor]:
-        """The output and the cell before the first step."""
+        """Returns the output and the cell before the first step."""
         if initial_state is None:
             initial_state = LSTMStateTuple(None, None)
         elif not (hasattr(initial_state, "h") and hasattr(initial_state, "c")):
@@ -78,31 +78,31 @@ class _LSTMLayer(PopnnLayer):
 class PopnnLSTM(_LSTMLayer):
     """An LSTM over time-major sequences, as one operation.
 
-    S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, with the forget gate of
-    F. Gers et al., 2000. Its variables are `kernel`, `(features + num_units, 4 * num_units)`,
-    of the inputs and of the state below each other, and `biases`, `(4, num_units)`; gates are
-    in the order input, forget, cell, output. `lstm_weights_from_keras` makes them of those of
-    a Keras layer.
+    S. Hochreiter and J. Schmidhuber, "Long short-term memory", 1997, with the forget gate of F.
+    Gers et al., 2000. The variables are `kernel`, `(features + num_units, 4 * num_units)`, of
+    the inputs and of the state below each other, and `biases`, `(4, num_units)`; gates are in
+    the order input, forget, cell, output. `lstm_weights_from_keras` makes them from those of a
+    Keras layer.
 
     Args:
-        num_units: Numbers in the output and in the cell.
-        dtype: Of inputs, variables and results: tf.float16 or tf.float32.
-        partials_dtype: Of the sums in products: tf.float16 or tf.float32. An IPU has those of
-            float32 numbers in float32 whatever this is.
-        seed: An integer, of the default of `weights_initializer`.
-        weights_initializer: Of `kernel`. Defaults to Glorot's uniform one.
-        bias_initializer: Of `biases`. Defaults to zeros.
-        activation: `"tanh"`, `"relu"`, `"softmax"`, `"sigmoid"` or `"hard_sigmoid"`, which is
-            `x / 5 + 1 / 2` between 0 and 1.
-        recurrent_activation: Of the gates. As `activation`, but not `"relu"`.
-        name: Of the variable scope, if none is given to the call. Defaults to `popnn_lstm`.
-        available_memory_proportion_fwd: Above 0 and at most 1, of a tile's memory for
+        num_units: Number of values in the output and in the cell.
+        dtype: Type of inputs, variables and results, tf.float16 or tf.float32.
+        partials_dtype: Type of the sums in products, tf.float16 or tf.float32. An IPU has those
+            of float32 numbers in float32 whatever this is.
+        seed: An integer for the default of `weights_initializer`.
+        weights_initializer: Initializer of `kernel`. Defaults to Glorot's uniform one.
+        bias_initializer: Initializer of `biases`. Defaults to zeros.
+        activation: `"tanh"`, `"relu"`, `"softmax"`, `"sigmoid"` or `"hard_sigmoid"`, which is `x
+            / 5 + 1 / 2` between 0 and 1.
+        recurrent_activation: Activation of the gates: as `activation`, but not `"relu"`.
+        name: Name of the variable scope, if none is given to the call. Defaults to `popnn_lstm`.
+        available_memory_proportion_fwd: Share of a tile's memory, above 0 and at most 1, for
             temporary data of the layer's products, which changes what the cost model says of
             them. Goes before that of the `IPUConfig`.
         available_memory_proportion_bwd: The same for the gradient.
 
     Raises:
-        ValueError: If an argument is none of those that are named here.
+        ValueError: An argument is none of those that are named here.
 
     Example:
 
@@ -115,10 +115,10 @@ class PopnnLSTM(_LSTMLayer):
     def call(
         self, inputs: tf.Tensor, initial_state: Any = None, training: bool = True
     ) -> tuple[tf.Tensor, LSTMStateTuple]:
-        """Runs the LSTM.
+        """Runs the LSTM over the sequences.
 
         Args:
-            inputs: `(time, batch, features)`.
+            inputs: Tensor of the shape `(time, batch, features)`.
             initial_state: An `LSTMStateTuple` of tensors `(batch, num_units)`. Defaults to
                 zeros.
             training: Whether what the gradient needs is kept.
@@ -127,7 +127,7 @@ class PopnnLSTM(_LSTMLayer):
             The outputs `(time, batch, num_units)`, and the `LSTMStateTuple` after the last step.
 
         Raises:
-            ValueError: If `initial_state` is something else.
+            ValueError: `initial_state` has another type or shape.
         """
         outputs, h, c = self._run(
             popnn_lstm, inputs, *self._states(initial_state, inputs), training=training
@@ -141,7 +141,7 @@ class PopnnDynamicLSTM(_LSTMLayer):
     Where a sequence has ended, its outputs are zeros, and its state stays what it was.
 
     Args:
-        num_units: As for `PopnnLSTM`, as are all others.
+        num_units: Number of values in the output. All arguments are those of `PopnnLSTM`.
 
     Example:
 
@@ -158,10 +158,10 @@ class PopnnDynamicLSTM(_LSTMLayer):
         initial_state: Any = None,
         training: bool = True,
     ) -> tuple[tf.Tensor, LSTMStateTuple]:
-        """Runs the LSTM.
+        """Runs the LSTM over the sequences.
 
         Args:
-            inputs: `(time, batch, features)`.
+            inputs: Tensor of the shape `(time, batch, features)`.
             seq_len: The number of steps of each sample, integers of shape `(batch,)`.
             initial_state: An `LSTMStateTuple` of tensors `(batch, num_units)`. Defaults to
                 zeros.
@@ -172,7 +172,7 @@ class PopnnDynamicLSTM(_LSTMLayer):
             of each sample.
 
         Raises:
-            ValueError: If `initial_state` or `seq_len` is something else.
+            ValueError: `initial_state` or `seq_len` has another type or shape.
         """
         outputs, h, c = self._run(
             popnn_lstm,
