@@ -7,8 +7,7 @@ def memory_error(memory: MemoryPlan) -> str | None:
     """Returns the message of the IPU's compiler in one line; `None` if the program fits."""
     if memory.fits:
         return None
-    # Code is placed first, so Poplar complains of it before it complains of values. "incode" is
-    # its own spelling.
+    # "incode" is Poplar's own spelling.
     if not memory.code_fits:
         return (
             f"tile {memory.worst_tile} _poplar_start must be 0 not {memory.tile_bytes} bytes "
