@@ -14,11 +14,7 @@ _MOST_BYTES = 2**26
 
 
 def read_baseline(path: Path) -> dict[str, Any] | None:
-    """Reads the figures in a file; `None` if there is no file.
-
-    Raises:
-        ValueError: The file holds something else, or is of another version.
-    """
+    """Reads the figures in a file; `None` if there is no file."""
     try:
         found = json.loads(read_whole(path, _MOST_BYTES).decode())
     except FileNotFoundError:

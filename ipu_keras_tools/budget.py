@@ -59,10 +59,6 @@ class Budget:
 def budget_of(positional: tuple[Any, ...], named: Mapping[str, Any]) -> Budget:
     """Makes the budget of a marker's arguments, all of which must be named.
 
-    Raises:
-        TypeError: An argument is positional, unknown, or of another type.
-        ValueError: A value is out of its range.
-
     Example:
 
     >>> budget_of((), {"max_cycle": 1000})

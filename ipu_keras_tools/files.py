@@ -7,11 +7,7 @@ from ipu_keras_tools.results import UsageError
 
 
 def read_named(path: str | Path, most_bytes: int) -> bytes:
-    """Reads a file, or a pipe such as shells make for `<(command)`, of at most `most_bytes`.
-
-    Raises:
-        UsageError: The file cannot be read, or has more bytes.
-    """
+    """Reads a file, or a pipe such as shells make for `<(command)`, of at most `most_bytes`."""
     try:
         return read_whole(Path(path), most_bytes, takes_pipes=True)
     except OSError as error:

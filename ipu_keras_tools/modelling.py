@@ -74,11 +74,7 @@ def refusals_as_usage_errors() -> Iterator[None]:
 
 
 def report_of(given: argparse.Namespace) -> Report:
-    """Makes the report of what was given.
-
-    Raises:
-        UsageError: `ipu_keras.profile` refuses what was given.
-    """
+    """Makes the report of what was given; what `ipu_keras.profile` refuses is a usage error."""
     if given.subject.endswith(ONNX):
         with refusals_as_usage_errors():
             return _report_of_onnx()(given)

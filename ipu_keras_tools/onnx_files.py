@@ -25,11 +25,7 @@ _WITHOUT_EFFECT = {
 
 
 def report_of_onnx(given: argparse.Namespace) -> Report:
-    """Makes the report of a step of an ONNX model, whose specs are those of its inputs, in order.
-
-    Raises:
-        UsageError: An argument means nothing for such a model, or the model cannot be modelled.
-    """
+    """Makes the report of a step of an ONNX model; the specs are those of its inputs, in order."""
     _check(given)
     try:
         model: Any = given.subject

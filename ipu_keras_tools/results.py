@@ -14,11 +14,7 @@ class UsageError(Exception):
 
 
 def print_result(given: argparse.Namespace, plain: Any, text: str) -> None:
-    """Prints what was found: `plain` as JSON if `--json` was given, else `text`.
-
-    Raises:
-        UsageError: The output cannot be written.
-    """
+    """Prints what was found: `plain` as JSON if `--json` was given, else `text`."""
     if sys.stdout is None:
         raise UsageError("the output cannot be written: there is no standard output")
     with written_out():
@@ -30,9 +26,6 @@ def written_out() -> Iterator[None]:
     """Flushes what is printed while this is open, and reports errors of the output.
 
     The reader of a pipe, such as `head`, may have had enough: then the rest is left out.
-
-    Raises:
-        UsageError: The output cannot be written.
     """
     try:
         try:

@@ -20,14 +20,9 @@ _SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
 
 
 def subject_of(text: str) -> Any:
-    """Finds a model or function.
+    """Finds a model or function by a file, or by `module:name` or `file.py:name`.
 
-    Args:
-        text: The file of a model, or `module:name` or `file.py:name`. A function that needs no
-            arguments is called for the model or function that it makes.
-
-    Raises:
-        UsageError: There is none of that name.
+    A function that needs no arguments is called for the model or function that it makes.
     """
     if text.endswith(_FILES):
         return _loaded(text)
@@ -58,9 +53,6 @@ def subject_of(text: str) -> Any:
 
 def spec_of(text: str) -> Any:
     """Reads a spec such as `32x784`, `32:int32` or `:float32`; `32x8+32x4` is a tuple of two.
-
-    Raises:
-        UsageError: The text is no spec.
 
     Example:
 

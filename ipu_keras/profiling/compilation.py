@@ -25,19 +25,11 @@ def compiled(
 ) -> Executable:
     """Compiles a program, logs why if it was compiled before, and judges whether it fits.
 
+    `judge` has the errors of programs that may not run.
+
     Args:
         history: The compilations of the same model or function so far; it gets the signature.
         device: The device that will run the program, and counts its compilations.
-
-    Returns:
-        The executable, which logs cycles if that was asked for.
-
-    Raises:
-        ValueError: The tile of `--log_cycle_count` does not exist.
-        tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
-            `debug.allowOutOfMemory` is not `"true"`.
-        LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
-            cannot be told.
     """
     again = history.recompilation(program, signature)
     with showing(f"compile {program}"):

@@ -73,11 +73,7 @@ def memory_proportion(choices: DeviceChoices | None = None) -> float:
 
 
 def computing_target(choices: DeviceChoices | None = None) -> Target:
-    """Returns the hardware of a program without the tiles set apart for input and output.
-
-    Raises:
-        ValueError: All tiles are set apart.
-    """
+    """Returns the hardware of a program without the tiles set apart for input and output."""
     config = chosen_config(choices)
     target = None if choices is None else choices.target
     return (target or configured_target(config)).without_tiles(config.io_tiles.num_io_tiles)

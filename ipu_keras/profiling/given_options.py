@@ -20,11 +20,7 @@ _DTYPES = ("dtype", "gradient_accumulation_dtype")
 
 
 def target_of(target: str | Target | None) -> Target:
-    """Returns the hardware of a name, the default for `None`, or the `Target` that is given.
-
-    Raises:
-        ValueError: There is no target of that name.
-    """
+    """Returns the hardware of a name, the default for `None`, or the `Target` that is given."""
     target = DEFAULT_TARGET if target is None else target
     if isinstance(target, str):
         return target_named(target)
@@ -37,11 +33,7 @@ def target_of(target: str | Target | None) -> Target:
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuses options whose names are not known.
-
-    Raises:
-        TypeError: An option is unknown; the message suggests a similar one.
-    """
+    """Refuses options whose names are not known, and suggests similar ones."""
     for name, value in given.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -53,20 +45,12 @@ def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
 
 
 def checked_batch_size(size: Any) -> int:
-    """Returns a number of samples that a user gave, as Python's own kind of integer.
-
-    Raises:
-        ValueError: `size` is no positive integer, or larger than any axis on an IPU.
-    """
+    """Returns a number of samples that a user gave, as Python's own kind of integer."""
     return positive_integer("batch_size", size)
 
 
 def listed(name: str, values: Any) -> list[Any]:
-    """Returns the values of a choice, which a user gave as a list, range, array or single value.
-
-    Raises:
-        ValueError: The list is empty.
-    """
+    """Returns the values of a choice, which a user gave as a list, range, array or single value."""
     if isinstance(values, np.ndarray):
         values = values.tolist()
     found = list(values) if isinstance(values, list | tuple | range) else [values]
@@ -76,25 +60,16 @@ def listed(name: str, values: Any) -> list[Any]:
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Refuses what `model_of` would, for callers that change or trace something before that.
-
-    Args:
-        given: `target`, and options as `model_options` takes them.
-
-    Raises:
-        ValueError: There is no such target, or an option is out of its range.
-        TypeError: There is no option of that name.
-    """
+    """Refuses what `model_of` would, for callers that change or trace something before that."""
     options = dict(given)
     target = target_of(options.pop("target", None))
     target.without_tiles(model_options(options).num_io_tiles)
 
 
 def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
-    """Warns of Poplar's options that a user gave and that are not modelled.
+    """Warns of Poplar's options that a user gave, single or in lists, and that are not modelled.
 
     Args:
-        given: Options that `model_options` takes, checked; or lists of choices.
         stacklevel: The level for `warnings.warn`; the default is that of the caller's caller.
     """
     idle = []
@@ -129,12 +104,7 @@ def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_options(given: Mapping[str, Any]) -> ModelOptions:
-    """Returns the options of a model.
-
-    Raises:
-        ValueError: An option is out of its range.
-        TypeError: There is no option of that name.
-    """
+    """Returns the options of a model."""
     check_names(given, MODEL_OPTIONS)
     # An execution has to end with a weight update, so by default it has the steps of one.
     steps = given.get("gradient_accumulation_count", 1)

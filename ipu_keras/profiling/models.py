@@ -1,7 +1,8 @@
 """Models of programs: what a function or an executable computes, and what it needs on an IPU.
 
 Each is made once for all who ask. The process keeps those used last; `--executable_cache_path`
-in `TF_POPLAR_FLAGS` names a directory that keeps all, for later processes too.
+in `TF_POPLAR_FLAGS` names a directory that keeps all, for later processes too. Whatever traces
+or lowers here raises a `LoweringError` if XLA cannot compile an operation.
 
 Whether a program fits is asked when it is compiled. That takes a model, but no report, which is
 for users and longer to import.
@@ -43,14 +44,7 @@ _CACHE = ExecutableCache()
 
 @no_garbage_collection()
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
-    """Traces what a function computes, without executing it.
-
-    Args:
-        *specs: A `tf.TensorSpec` for each argument, or structures of them.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the function.
-    """
+    """Traces what a function computes of specs, or structures of them, without executing it."""
     with phase("trace"), layer_scopes():
         traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     return cached_graph(traced)
@@ -67,15 +61,8 @@ def model_of(
 ) -> Model:
     """Models a traced step; options are those of `model_options`.
 
-    `num_ipus` defaults to the IPUs that the step's shards need.
-
-    Args:
-        target: The name of the hardware, or a `Target`; tiles for input and output are some of
-            its tiles.
-
-    Raises:
-        ValueError: There is no such target, or an option is out of its range.
-        TypeError: There is no option of that name.
+    `num_ipus` defaults to the IPUs that the step's shards need. Tiles for input and output are
+    some of the target's tiles.
     """
     # A pipeline says itself on which IPU each stage is.
     if options.get("pipeline") is None:
@@ -89,13 +76,8 @@ def model_of(
 def model_of_executable(executable: Executable, **options: Any) -> Model:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
 
-    It is traced once more if the host's trace is not one for XLA.
-
-    Args:
-        **options: Options for `model_of`, which override those of the program.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the program.
+    It is traced once more if the host's trace is not one for XLA. The options override those of
+    the program.
     """
     program = executable.program
     traced = executable.as_written()
@@ -119,14 +101,7 @@ def batch_size_of(program: Program) -> int | None:
 
 
 def graph_of_program(program: Program, batch_size: int | None = None) -> Graph:
-    """Traces a step of a program as a user wrote it.
-
-    Args:
-        batch_size: Samples of the step; `None` for as many as it is fed.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the program.
-    """
+    """Traces a step of a program as a user wrote it, by default of as many samples as it is fed."""
 
     def step(*tensors):
         with traced_for_xla():
@@ -153,9 +128,6 @@ def cached_graph(concrete: Any) -> Graph:
 
     Args:
         concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the function.
     """
     with phase("lower"):
         # Names in definitions number what the process traced before; the fingerprint is without.

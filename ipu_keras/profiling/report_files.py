@@ -100,9 +100,6 @@ def write_report(report: Report, directory: Path) -> Path:
 
     Returns the folder, which is named after the program, with a number if there is one already:
     nothing is overwritten.
-
-    Raises:
-        OSError: The files cannot be written there.
     """
     make_folder(directory)
     for name in _numbered(file_name(report.name)):

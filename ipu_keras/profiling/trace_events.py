@@ -174,7 +174,6 @@ def extract_poplar_serialized_graphs(events: Any) -> list[tuple[str, str]]:
 
 
 def _texts(events: Any) -> list[Any]:
-    """Returns a list of what may be reports."""
     if isinstance(events, bytes):
         return [text for value in _summary(events).value for text in value.tensor.string_val]
     if isinstance(events, tf.Tensor | np.ndarray):

@@ -154,14 +154,7 @@ def compared(report: Figures) -> Compared:
 
 
 def compared_of_plain(plain: Any) -> Compared:
-    """Returns the same from a report that was written as JSON.
-
-    Args:
-        plain: What `Report.to_dict` gives, or JSON that was read.
-
-    Raises:
-        ValueError: `plain` is something else, or was written by another version.
-    """
+    """Returns the same from a report that was written as JSON, or says why it cannot be one."""
     if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA_VERSION:
         schema = plain.get("schema") if isinstance(plain, Mapping) else None
         raise ValueError(f"it must have schema {SCHEMA_VERSION}. Received: {schema!r}")
@@ -261,7 +254,7 @@ def _curves(
     live: Sequence[int],
     always_live: int,
 ) -> MemoryCurves:
-    """Returns the curves; copies between host and IPU come before the compute sets."""
+    """Returns the curves of a step, which begins with the copies between host and IPU."""
     starts = accumulate(cycles, initial=host_cycles)
     return MemoryCurves(
         tile_bytes=tile_bytes,

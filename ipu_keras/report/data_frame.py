@@ -36,29 +36,14 @@ _COLUMNS_OF_PARTS = ("stage", "phase")
 def data_frame_of_lines(
     lines: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> "pandas.DataFrame":
-    """Makes a data frame of lines in their order.
-
-    Args:
-        lines: Values of each line by the names of columns.
-        columns: The columns that are shown, in order; `None` shows all.
-
-    Raises:
-        ImportError: pandas is not installed.
-    """
+    """Makes a data frame of lines, with these columns in order, or with all."""
     with needs_report_extra("A data frame"):
         import pandas
     return pandas.DataFrame(lines, columns=columns)
 
 
 def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pandas.DataFrame":
-    """Makes a data frame with a line for each row; `Report.to_dataframe` documents its columns.
-
-    Args:
-        total_cycles: The cycles that `share` is a part of.
-
-    Raises:
-        ImportError: pandas is not installed.
-    """
+    """Makes a data frame of rows, with the columns that `Report.to_dataframe` documents."""
     lines = (
         {
             **vars(row),

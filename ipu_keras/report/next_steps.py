@@ -164,7 +164,6 @@ def _to_be_faster(report: Figures) -> Iterator[NextStep]:
             ('ipu_keras.what_if(model, *specs, dtype=["float32", "float16"])',),
         )
     layers = report.layers
-    # Functions without layers have nothing to look into that the page does not show at once.
     if layers and layers[0].name != NO_LAYER:
         share = layers[0].cycles / max(report.busy_cycles, 1)
         yield NextStep(

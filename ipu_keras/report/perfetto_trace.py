@@ -18,9 +18,6 @@ def perfetto_trace(timeline: Timeline) -> bytes:
 
     Each IPU is a process with a track for host copies, layers and phases, and a counter of the
     memory in use, in bytes. Times are nanoseconds.
-
-    Raises:
-        ImportError: The package `perfetto` is not installed.
     """
     with needs_report_extra("A Perfetto trace"):
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
@@ -31,8 +28,6 @@ def perfetto_trace(timeline: Timeline) -> bytes:
 
 
 class _Process:
-    """Writes what one IPU does."""
-
     def __init__(self, builder: "TraceProtoBuilder", number: int, clock_hz: float) -> None:
         self._builder = builder
         self._nanoseconds = 1e9 / clock_hz

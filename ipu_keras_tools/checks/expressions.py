@@ -217,7 +217,6 @@ class Expressions:
     def _made(
         self, node: ast.Call, kind: UserClass, positional: list, named: dict, is_complete: bool
     ) -> Any:
-        """Returns an instance of a class of the script."""
         base = kind.library_base
         if not kind.defines("__init__") and base is not None:
             call = calls.Call(base, UNKNOWN, tuple(positional), named, is_complete)
@@ -300,7 +299,6 @@ def _has_symbolic(values: list[Any]) -> bool:
 
 
 def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
-    """Returns what is known of the result of a call of a library."""
     if function is keras.Input:
         return Symbolic()
     if function is IPUConfig:

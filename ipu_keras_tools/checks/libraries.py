@@ -89,7 +89,6 @@ def _has(value: Any, name: str) -> bool:
 
 
 def _as_read(value: Any, name: str) -> AttributeError | None:
-    """Returns the error that reading a missing attribute raises."""
     try:
         getattr(value, name)
     except AttributeError as error:

@@ -33,9 +33,6 @@ _MOST_CALLS, _MOST_CALLS_OF_ONE, _MOST_CALLS_IN_ALL = 8, 32, 10_000
 def findings_of(source: str | bytes, path: str) -> Findings:
     """Returns what of one script will not run here, without modules of its own.
 
-    Raises:
-        SyntaxError: The source is no Python of this version.
-
     Example:
 
     >>> found = findings_of("from tensorflow import keras\\nkeras.Input(shape=(80))", "net.py")
@@ -54,11 +51,7 @@ def findings_of(source: str | bytes, path: str) -> Findings:
 
 
 def followed(read: Callable[[], object]) -> None:
-    """Calls a function that reads scripts, however deeply nested they are.
-
-    Raises:
-        SyntaxError: A script is nested too deeply even so.
-    """
+    """Calls a function that reads scripts, which may be nested very deeply."""
     try:
         with_deep_recursion(read)
     except (MemoryError, RecursionError) as error:
@@ -71,11 +64,7 @@ def findings_in(path: str, notes: Notes) -> Findings:
 
 
 def parsed(source: str | bytes, path: str) -> ast.Module:
-    """Parses a script as Python reads it; bytes have the encoding that they say themselves.
-
-    Raises:
-        SyntaxError: The source is no Python of this version.
-    """
+    """Parses a script as Python reads it; bytes have the encoding that they say themselves."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on escapes that will be errors one day
@@ -338,7 +327,6 @@ def _attributes_in(tree: ast.AST) -> set[str] | None:
 
 
 def _same(values: Sequence[Any]) -> Any:
-    """Returns what is known of all values, or nothing if they differ."""
     first = values[0] if values else UNKNOWN
     return first if all(one == first for one in values) else UNKNOWN
 
@@ -350,7 +338,6 @@ def _names_in(statement: ast.stmt) -> Iterator[str]:
 
 
 def _caught(node: ast.Try, value: Any) -> Iterator[type[BaseException]]:
-    """Yields the errors that a statement catches."""
     for handler in node.handlers:
         if handler.type is None:
             yield BaseException

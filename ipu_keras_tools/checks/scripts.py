@@ -17,7 +17,6 @@ MOST_BYTES = 2**23
 
 
 def _problem_of(error: SyntaxError) -> Problem:
-    """Makes a problem of the error that Python finds in a file."""
     return Problem(error.lineno or 1, error.offset or 1, type(error).__name__, error.msg)
 
 
@@ -39,11 +38,7 @@ class Scripts:
         self._named: dict[tuple[Path, str], UserModule | None] = {}
 
     def read(self, path: Path, source: bytes) -> None:
-        """Reads a script, and the modules beside it that it imports.
-
-        Raises:
-            SyntaxError: The source is no Python of this version.
-        """
+        """Reads a script, and the modules beside it that it imports."""
         real = path.resolve()
         if real not in self._found:
             followed(lambda: self._read(path, source, path.parent))

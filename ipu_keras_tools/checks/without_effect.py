@@ -222,7 +222,7 @@ def _is(given: Any, value: Any) -> bool:
 
 
 def _signature(call: Call) -> inspect.Signature | None:
-    """Returns the signature of what is called, without `self`; `None` if nobody knows."""
+    """Returns the signature of what is called, without `self`, if it has one."""
     try:
         signature = inspect.signature(call.function)
     except (TypeError, ValueError):

@@ -27,7 +27,6 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _read(path: Path, scripts: Scripts) -> None:
-    """Reads a script, or all scripts in a folder."""
     if not path.is_dir():
         source = read_named(path, MOST_BYTES)
         try:
