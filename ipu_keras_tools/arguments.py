@@ -1,4 +1,7 @@
-"""The arguments of all commands, and what `--help` says of them."""
+"""The arguments of all commands, and what `--help` says about them.
+
+Nothing here imports `ipu_keras`, so choices are checked by the commands and not by argparse.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -49,7 +52,7 @@ _EXAMPLES = {
     "check": "ipu-keras check train.py models/",
 }
 
-# By name, what reads a value and what it means.
+# Options by name: the function that reads a value, and its meaning for `--help`.
 _Options = dict[str, tuple[Callable[[str], object], str]]
 _OPTIONS: _Options = {
     "target": (str, "gc2, gc200 (the default) or bow"),
@@ -63,7 +66,7 @@ _OPTIONS: _Options = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of `ipu-keras`: `command` and `module` say what to run."""
+    """Makes the parser of `ipu-keras`, whose `command` and `module` say what to run."""
     whole = argparse.ArgumentParser(
         prog="ipu-keras", description="Runs, models and checks programs of IPUs, without an IPU."
     )
@@ -71,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     for name, add in _ADDED.items():
         command = commands.add_parser(
             name,
+            # The list of commands shows the first sentence, up to a colon, of each description.
             help=_DESCRIPTIONS[name].partition(".")[0].partition(":")[0],
             description=_DESCRIPTIONS[name],
             epilog=f"example: {_EXAMPLES[name]}",
@@ -97,6 +101,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--recomputation",
         action="store_true",
+        # None is an option that was not given, which is not passed on to `profile`.
         default=None,
         help="compute activations again in the backward pass",
     )
@@ -206,12 +211,12 @@ _ADDED = {
 
 
 def _list_of(kind: Callable[[str], object]) -> Callable[[str], list[object]]:
-    """Reads values with commas between them."""
+    """Makes a reader of values with commas between them."""
 
     def values(text: str) -> list[object]:
         return [kind(one) for one in text.split(",")]
 
-    # argparse says it in errors: "invalid int list value".
+    # argparse uses the name in errors: "invalid int list value".
     values.__name__ = f"{kind.__name__.strip('_')} list"
     return values
 

@@ -10,18 +10,17 @@ from urllib.parse import quote
 SCHEMA_VERSION = 1
 FOLDER = "ipu_baselines"
 
-# Most file systems take 255 bytes; what is cut off is told apart by a digest.
+# Most file systems take 255 bytes in a name. Longer ones are cut, and told apart by a digest.
 _MOST_CHARACTERS = 180
 _LEGIBLE = "[]-_.,=+"
 
 
 def baseline_path(test_file: Path, test: str, number: int) -> Path:
-    """Where the figures of a report are kept. No two reports share a file, nor do two workers.
+    """Returns the file for the figures of a report; no two reports, nor two workers, share a file.
 
     Args:
-        test_file: That has the test.
-        test: Its name in the file, with those of its classes and parameters.
-        number: Of the report in the test, from 0.
+        test: The test's name in the file, with those of its classes and parameters.
+        number: The number of the report in the test, from 0.
 
     Example:
 
@@ -36,10 +35,7 @@ def baseline_path(test_file: Path, test: str, number: int) -> Path:
 
 
 def baseline_text(figures: Mapping[str, Any]) -> str:
-    """The one text of some figures: a number a line, names in order.
-
-    Args:
-        figures: Whole numbers and texts by name, in mappings.
+    """Returns the one text of some figures: a number a line, names in order.
 
     Example:
 

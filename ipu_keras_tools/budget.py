@@ -1,29 +1,29 @@
-"""What `@pytest.mark.ipu_fits` says, checked."""
+"""The budget that `@pytest.mark.ipu_fits` gives a program, checked without TensorFlow."""
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-# As `ipu_keras.machine.target` has them, whose import takes seconds; a test compares the two.
+# Copied from `ipu_keras.machine.target`, whose import takes seconds; a test compares the two.
 TARGETS = ("gc2", "gc200", "bow")
 MOST_IPUS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a program may cost, and where.
+    """What a program may cost, and on which hardware.
 
     Args:
-        target: `"gc2"`, `"gc200"` or `"bow"`.
+        target: The hardware, `"gc2"`, `"gc200"` or `"bow"`.
         num_ipus: The most IPUs that it may take, 1 to 16.
         max_cycles: The most cycles of a step; `None` for any number.
-        max_tile_memory: The most of a tile's memory that may be in use on the fullest tile, as
-            a share: above 0, at most 1.
+        max_tile_memory: The largest share of a tile's memory that may be in use on the fullest
+            tile, above 0, at most 1.
 
     Raises:
-        TypeError: A value of another type.
-        ValueError: A value out of its range.
+        TypeError: A value is of another type.
+        ValueError: A value is out of its range.
 
     Example:
 
@@ -47,7 +47,7 @@ class Budget:
         _require(0 < share <= 1, expected, max_tile_memory=share)
 
     def __str__(self) -> str:
-        """As the marker would be written: what is not the default."""
+        """Writes the marker that gives this budget, without defaults."""
         given = (
             f"{field.name}={getattr(self, field.name)!r}"
             for field in fields(self)
@@ -57,15 +57,7 @@ class Budget:
 
 
 def budget_of(positional: tuple[Any, ...], named: Mapping[str, Any]) -> Budget:
-    """The budget of a marker's arguments.
-
-    Args:
-        positional: There must be none.
-        named: As of `Budget`.
-
-    Raises:
-        TypeError: A positional argument, an unknown name, or a value of another type.
-        ValueError: A value out of its range.
+    """Makes the budget of a marker's arguments, all of which must be named.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""A configured IPU system that leaves everything as it was."""
+"""A configured IPU system for a test, which leaves everything as it was."""
 
 import contextlib
 import os
@@ -18,14 +18,14 @@ _SIZES = frozenset(map(len, LISTING))
 
 @dataclass(frozen=True)
 class ConfiguredIpus:
-    """One device with some IPUs.
+    """One device with some IPUs, as the fixture `ipu` gives it.
 
     Args:
-        num_ipus: That `/device:IPU:0` has.
-        target: `"gc2"`, `"gc200"` or `"bow"`: what reports are for. Whether a program that runs
-            fits is asked of a GC200 for a Bow, which has the same memory.
-        config: The active configuration.
-        strategy: For the device.
+        num_ipus: The number of IPUs that `/device:IPU:0` has.
+        target: `"gc2"`, `"gc200"` or `"bow"`: the hardware that reports are for. Whether a
+            program that runs fits is asked of a GC200 for a Bow, which has the same memory.
+        config: The active configuration of the system.
+        strategy: An `IPUStrategy` for the device.
     """
 
     num_ipus: int
@@ -34,24 +34,20 @@ class ConfiguredIpus:
     strategy: IPUStrategy
 
     def scope(self) -> AbstractContextManager[Any]:
-        """The strategy's scope, to make a model in."""
+        """Returns the strategy's scope, to make a model in."""
         return self.strategy.scope()
 
 
 @contextlib.contextmanager
 def configured_ipus(num_ipus: int, target: str) -> Iterator[ConfiguredIpus]:
-    """A system with one device; afterwards the devices that were there before.
-
-    Args:
-        num_ipus: Of the device. The machine has groups of 1, 2, 4, 8 and 16; for other numbers,
-            and for a GC2, it is the IPU Model's.
-        target: As of `ConfiguredIpus`.
-    """
+    """Configures a system with one device; afterwards, restores the devices of before."""
     previous, flags = SYSTEM.config, os.environ.get(ENVIRONMENT_VARIABLE)
     SYSTEM.reset()
     config = IPUConfig()
     config.auto_select_ipus = num_ipus
     try:
+        # The machine has devices of 1, 2, 4, 8 and 16 IPUs, none of them a GC2: others are the
+        # IPU Model's.
         if num_ipus not in _SIZES or target == "gc2":
             os.environ[ENVIRONMENT_VARIABLE] = f"{flags or ''} --use_ipu_model".strip()
             versions = {name: version for version, name in VERSIONS.items()}

@@ -1,4 +1,4 @@
-"""Reports that are held to a budget, and what is said of those that do not keep it."""
+"""Reports that are held to a budget, and the message for those that do not keep it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,21 +17,22 @@ from ipu_keras.report.summary import short_summary
 from ipu_keras_tools.baseline_files import read_baseline, write_baseline
 from ipu_keras_tools.budget import Budget
 
-# Of what a report has, those that a baseline keeps: whole numbers that others follow from.
+# Totals that a baseline keeps: whole numbers, from which the others follow.
 _TOTALS = ("cycles_per_step", "compute_cycles", "flops_per_step", "max_tile_bytes", "total_bytes")
 
-# What says itself how many IPUs a program takes.
+# Options that already say how many IPUs a program takes.
 _OWN_NUMBERS = frozenset({"num_ipus", "num_replicas", "pipeline"})
 
 
 class HeldReports:
-    """What the fixture `ipu_report` gives: makes reports, and holds each to a budget.
+    """Makes reports, and holds each to a budget; it is what the fixture `ipu_report` gives.
 
     Args:
-        budget: What to model, and what it may cost.
+        budget: The hardware to model, and what a program may cost.
         is_held: Whether the budget is asked for; otherwise reports are only made.
-        path_of: Where the baseline of report k of the test is.
-        written: Takes the path of each baseline that is written; `None` if none is to be.
+        path_of: Gives the path of the baseline of the test's report k, from 0.
+        written: Takes the path of each baseline that is written; `None` if none is to be
+            written.
     """
 
     def __init__(
@@ -47,30 +48,33 @@ class HeldReports:
         self._path_of = path_of
         self._written = written
         self.number = 0
-        # Layers without a name would be others in baselines, by the tests that ran before.
+        # Keras numbers the layers that have no name by how many were made before. Numbered anew,
+        # they have the same names in baselines whichever tests ran before.
         number_names_anew()
 
     def __call__(self, model_or_function: Any, *specs: Any, **options: Any) -> Report:
-        """Models a step of a model, or a call of a function, and fails the test if it is too much.
+        """Models a step of a model or a call of a function; fails the test if it costs too much.
 
         Args:
-            model_or_function: As for `ipu_keras.profile`.
-            *specs: As for `ipu_keras.profile`.
-            **options: As for `ipu_keras.profile`. The marker says `target` and, unless these or
-                the model's stages say how many IPUs there are, `num_ipus`.
+            model_or_function: A Keras model or a function, as for `ipu_keras.profile`.
+            *specs: Shapes and types of arguments, as for `ipu_keras.profile`.
+            **options: Options of `ipu_keras.profile`. The marker says `target` and, unless
+                these or the model's stages say how many IPUs there are, `num_ipus`.
 
         Returns:
-            The report.
+            The report, also if there is no budget.
         """
         __tracebackhide__ = True
         budget = self._budget
         options = {"target": budget.target, **options}
         if not _OWN_NUMBERS & options.keys() and not _has_stages(model_or_function):
-            # Layers are shared by powers of two; the rest of the IPUs is left over.
+            # Layers are spread over a power of two of IPUs; the rest stays unused.
             options["num_ipus"] = 1 << (budget.num_ipus.bit_length() - 1)
         report = ipu_keras.profile(model_or_function, *specs, **options)
         path = self._path_of(self.number)
         self.number += 1
+        # Read before it is written, so that a test which updates its baseline can still say
+        # what grew.
         before = self._baseline(path)
         if self._written is not None and write_baseline(path, figures_of(report)):
             self._written(path)
@@ -81,7 +85,7 @@ class HeldReports:
         return report
 
     def _baseline(self, path: Path) -> tuple[Path, Mapping[str, Any] | None]:
-        """The path, and the figures that are there."""
+        """Returns the path, and the figures that are there."""
         try:
             return path, read_baseline(path)
         except ValueError as error:
@@ -91,11 +95,7 @@ class HeldReports:
 
 
 def figures_of(report: Report) -> dict[str, Any]:
-    """What a baseline keeps of a report: whole numbers only, so that a review can read it.
-
-    Args:
-        report: Of a program.
-    """
+    """Returns what a baseline keeps of a report: whole numbers only, which a review can read."""
     whole = compared(report)
     return {
         "program": report.name,
@@ -110,12 +110,7 @@ def figures_of(report: Report) -> dict[str, Any]:
 
 
 def broken_limits(report: Report, budget: Budget) -> Iterator[str]:
-    """Says what of a budget a report does not keep.
-
-    Args:
-        report: Of a program.
-        budget: What it may cost.
-    """
+    """Yields a sentence for each limit of a budget that a report does not keep."""
     memory = report.model.memory
     if report.memory_error is not None:
         yield f"It does not fit. {report.memory_error}"
@@ -175,7 +170,7 @@ def _growth(before: Mapping[str, Any], report: Report, path: Path) -> Iterator[s
 
 
 def _compared(figures: Mapping[str, Any]) -> Compared:
-    """Figures of a baseline as what reports are compared by."""
+    """Makes figures of a baseline into what `difference` compares."""
     return Compared(
         name=f"{figures.get('program')} on {figures.get('target')}",
         settings={},

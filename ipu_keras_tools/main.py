@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what the command line says.
 
     Args:
-        arguments: Without the name of the command; by default those of the process.
+        arguments: The words after the command's name; `None` takes those of the process.
 
     Returns:
         0 if all is well, 1 if the answer is no (it does not fit, has grown, will not run), 2 if

@@ -15,24 +15,20 @@ from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of, subject_of
 
-# How Keras writes for terminals.
+# Keras writes bold letters into its errors, whether or not they go to a terminal.
 _BOLD = re.compile("\x1b\\[[0-9;]*m")
 
-# How files of ONNX models end.
+# The ending of files of ONNX models.
 ONNX = ".onnx"
 
-# Of those that commands have, the ones that say what to model and how to show it.
+# Arguments that say what to model and how to show it; all others are options of `profile`.
 _NO_OPTIONS = frozenset(
     {"command", "module", "json", "subject", "specs", "html", "text", "perfetto", "chrome_trace"}
 )
 
 
 def subject_and_specs(given: argparse.Namespace) -> tuple[Any, tuple[Any, ...]]:
-    """What is to be modelled.
-
-    Args:
-        given: The arguments.
-    """
+    """Returns the model or function that is to be modelled, and the specs of its arguments."""
     if given.subject.endswith(ONNX):
         raise UsageError(f"{given.command} takes no ONNX model: `profile` and `report` do.")
     if not given.specs:
@@ -42,11 +38,7 @@ def subject_and_specs(given: argparse.Namespace) -> tuple[Any, tuple[Any, ...]]:
 
 
 def options_of(given: argparse.Namespace) -> dict[str, Any]:
-    """The options that were given, by the names of `ipu_keras.profile`.
-
-    Args:
-        given: The arguments.
-    """
+    """Returns the options that were given, by the names of `ipu_keras.profile`."""
     return {
         name: value
         for name, value in vars(given).items()
@@ -55,7 +47,7 @@ def options_of(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report_of_onnx() -> Any:
-    """What makes reports of ONNX models, for those who have what it needs."""
+    """Imports what makes reports of ONNX models, or says what it needs."""
     try:
         return importlib.import_module("ipu_keras_tools.onnx_files").report_of_onnx
     except ImportError as error:
@@ -64,9 +56,10 @@ def _report_of_onnx() -> Any:
 
 @contextlib.contextmanager
 def refusals_as_usage_errors() -> Iterator[None]:
-    """Around calls of `ipu_keras`: what it refuses is what the command was given.
+    """Turns what `ipu_keras` refuses into usage errors, as it is what the command was given.
 
-    Warnings are on lines of their own, without the line of code that no user of a command wrote.
+    Warnings are printed on lines of their own, without the line of code, which no user of a
+    command wrote.
     """
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("default")
@@ -81,14 +74,7 @@ def refusals_as_usage_errors() -> Iterator[None]:
 
 
 def report_of(given: argparse.Namespace) -> Report:
-    """The report of what was given.
-
-    Args:
-        given: The arguments.
-
-    Raises:
-        UsageError: What `ipu_keras.profile` refuses.
-    """
+    """Makes the report of what was given; what `ipu_keras.profile` refuses is a usage error."""
     if given.subject.endswith(ONNX):
         with refusals_as_usage_errors():
             return _report_of_onnx()(given)

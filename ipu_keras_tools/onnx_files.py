@@ -15,7 +15,7 @@ from ipu_keras.report import Report
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of
 
-# What decides nothing here, and why not, by the name of the argument.
+# Arguments that decide nothing here, with the reason.
 _WITHOUT_EFFECT = {
     "available_memory_proportion": "nodes of ONNX models say it, each for itself",
     "gradient_accumulation_count": "only training accumulates gradients",
@@ -25,14 +25,7 @@ _WITHOUT_EFFECT = {
 
 
 def report_of_onnx(given: argparse.Namespace) -> Report:
-    """The report of a step of an ONNX model.
-
-    Args:
-        given: The arguments; its specs are of the model's inputs, in their order.
-
-    Raises:
-        UsageError: An argument means nothing for such a model, or the model cannot be modelled.
-    """
+    """Makes the report of a step of an ONNX model; the specs are those of its inputs, in order."""
     _check(given)
     try:
         model: Any = given.subject
@@ -45,7 +38,7 @@ def report_of_onnx(given: argparse.Namespace) -> Report:
         options = popart.SessionOptions()
         options.enableReplicatedGraphs = num_replicas > 1
         options.replicatedGraphCount = num_replicas
-        # What does not fit is reported, and is what the exit code says.
+        # A program that does not fit is reported like others; the exit code says so.
         options.engineOptions = {"debug.allowOutOfMemory": "true"}
         session = popart.InferenceSession(
             model,
@@ -56,6 +49,7 @@ def report_of_onnx(given: argparse.Namespace) -> Report:
             inputShapeInfo=_shapes(graph.inputs, given.specs),
             userOptions=options,
         )
+        # An offline device compiles, and has nothing to load an engine onto.
         session.prepareDevice(loadEngine=False)
         return session.getReport()
     except popart.popart_exception as error:
@@ -85,7 +79,7 @@ def _version(target: str) -> str:
 
 
 def _shapes(inputs: Sequence[GraphInput], specs: Sequence[str]) -> popart.InputShapeInfo:
-    """The shapes of inputs, by the words of the command line."""
+    """Returns the shapes of inputs, from the words of the command line."""
     if specs and len(specs) != len(inputs):
         raise UsageError(
             f"a SPEC for each of the {len(inputs)} inputs is needed, or none: "
@@ -96,7 +90,7 @@ def _shapes(inputs: Sequence[GraphInput], specs: Sequence[str]) -> popart.InputS
         spec = spec_of(text)
         if isinstance(spec, tuple):
             raise UsageError(f"an input of an ONNX model is one tensor. Received: {text}")
-        # A shape alone leaves the type to the model.
+        # A shape without a type leaves the type to the model.
         has_type = ":" in text or each.dtype is None
         dtype = np.dtype(spec.dtype.as_numpy_dtype if has_type else each.dtype)
         infos.add(each.name, popart.TensorInfo(name_of(dtype), list(spec.shape)))

@@ -1,6 +1,6 @@
 """The pytest plugin: tests that say what a model may cost on an IPU.
 
-pytest loads it in every run, also of projects that have other tests than these: TensorFlow and
+pytest loads it in every run, also in projects that have no such tests: TensorFlow and
 `ipu_keras` are imported when the first test asks for a fixture.
 """
 
@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     yield
     held = item.stash.get(_HELD, None)
+    # A marker that nothing is held to would pass for ever, whatever the model costs.
     if _is_to_be_held(item) and (held is None or held.number == 0):
         pytest.fail(
             f"This test is marked with {_MARKER}, and held nothing to it: call the fixture "
@@ -56,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         value
         for reports in terminalreporter.stats.values()
         for report in reports
-        # Of workers of pytest-xdist, these are all that comes back.
+        # Workers of pytest-xdist are other processes: these properties are all that comes back.
         for name, value in getattr(report, "user_properties", ())
         if name == _WRITTEN and report.when == "call"
     ]
@@ -68,9 +69,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def ipu(request: pytest.FixtureRequest) -> Iterator["ConfiguredIpus"]:
-    """A configured IPU system and its strategy; after the test, what was before it.
+    """A configured IPU system and its strategy; after the test, the system is as it was before.
 
-    As many IPUs of the kind as the marker `ipu_fits` says, or as it is parametrised with, by
+    It has as many IPUs of the kind as the marker `ipu_fits` says, or as the test is
+    parametrised with, by
     `@pytest.mark.parametrize("ipu", [4, {"num_ipus": 2, "target": "bow"}], indirect=True)`.
     """
     from ipu_keras_tools.configured_ipus import configured_ipus
@@ -87,8 +89,9 @@ def ipu(request: pytest.FixtureRequest) -> Iterator["ConfiguredIpus"]:
 
 @pytest.fixture
 def ipu_report(request: pytest.FixtureRequest) -> "HeldReports":
-    """Reports what a model or function would cost, as `ipu_keras.profile`, and holds it to the
-    marker `ipu_fits` of the test.
+    """Reports what a model or function would cost, as `ipu_keras.profile` does.
+
+    The report is held to the marker `ipu_fits` of the test.
     """
     from ipu_keras_tools.held_reports import HeldReports
 
@@ -96,7 +99,7 @@ def ipu_report(request: pytest.FixtureRequest) -> "HeldReports":
     marked = _arguments(item) is not None
     budget = _budget(item)
     if not marked and "ipu" in request.fixturenames:
-        # The IPUs that the test is parametrised with.
+        # Without a marker, the report is for the IPUs that the test runs on.
         configured = request.getfixturevalue("ipu")
         budget = Budget(target=configured.target, num_ipus=configured.num_ipus)
     test_file, root = Path(item.path), item.config.rootpath
@@ -117,18 +120,19 @@ def ipu_report(request: pytest.FixtureRequest) -> "HeldReports":
 
 
 def _arguments(item: pytest.Item) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Those of the test's markers, of which the nearest count; `None` if it has none."""
+    """Returns the arguments of the test's markers, the nearest first; `None` if it has none."""
     markers = list(item.iter_markers(_MARKER))
     if not markers:
         return None
     named: dict[str, Any] = {}
+    # pytest gives the nearest first: of the test, then of its class and module.
     for marker in reversed(markers):
         named |= marker.kwargs
     return tuple(value for marker in markers for value in marker.args), named
 
 
 def _is_to_be_held(item: pytest.Item) -> bool:
-    """Whether the test has a budget: one that nothing is held to would be kept for ever.
+    """Whether the test has a budget that reports have to be held to.
 
     For the fixture `ipu` alone, the marker may just say which IPUs; what does not fit into them
     is refused when it runs.

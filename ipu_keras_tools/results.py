@@ -10,20 +10,11 @@ from typing import Any
 
 
 class UsageError(Exception):
-    """What a user gave is not what a command takes; its text says what it takes."""
+    """What a user gave is not what a command takes; the text says what it takes."""
 
 
 def print_result(given: argparse.Namespace, plain: Any, text: str) -> None:
-    """Prints what was found.
-
-    Args:
-        given: The arguments, which say in what form.
-        plain: For `--json`.
-        text: Otherwise.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
+    """Prints what was found: `plain` as JSON if `--json` was given, else `text`."""
     if sys.stdout is None:
         raise UsageError("the output cannot be written: there is no standard output")
     with written_out():
@@ -32,12 +23,9 @@ def print_result(given: argparse.Namespace, plain: Any, text: str) -> None:
 
 @contextmanager
 def written_out() -> Iterator[None]:
-    """Around what is printed, which is on its way afterwards.
+    """Flushes what is printed while this is open, and reports errors of the output.
 
-    Whoever reads it, such as `head`, may have enough of it: then the rest is left out.
-
-    Raises:
-        UsageError: It cannot be written.
+    The reader of a pipe, such as `head`, may have had enough: then the rest is left out.
     """
     try:
         try:
@@ -53,7 +41,7 @@ def written_out() -> Iterator[None]:
 
 
 def _forget_output() -> None:
-    """Has Python not try it once more when it ends, which would be another exit code."""
+    """Keeps Python from flushing once more when it ends, which would give another exit code."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -61,14 +49,10 @@ def _forget_output() -> None:
 
 
 def printable_lines(text: str) -> str:
-    """A text without what a terminal would obey, or that standard output cannot take.
-
-    Args:
-        text: Of lines.
-    """
+    """Removes from a text what a terminal would obey, or standard output cannot take."""
     if all(line.isascii() and line.isprintable() for line in text.split("\n")):
         return text
-    # By then TensorFlow is there, or something is unusual enough to wait for it.
+    # This import waits for TensorFlow: it has been imported by now, or the text is unusual enough.
     from ipu_keras.report.text import printable
 
     return "\n".join(map(printable, text.split("\n")))

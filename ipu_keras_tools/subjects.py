@@ -1,4 +1,4 @@
-"""What commands are told to model: from words of a command line to models, functions and specs."""
+"""Turns words of a command line into the models, functions and specs that commands model."""
 
 import importlib
 import importlib.util
@@ -20,14 +20,9 @@ _SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
 
 
 def subject_of(text: str) -> Any:
-    """A model or function.
+    """Finds a model or function by a file, or by `module:name` or `file.py:name`.
 
-    Args:
-        text: A file of a model, or `module:name` or `file.py:name`. A function that needs no
-            arguments is called for the model or function that it makes.
-
-    Raises:
-        UsageError: There is none of that name.
+    A function that needs no arguments is called for the model or function that it makes.
     """
     if text.endswith(_FILES):
         return _loaded(text)
@@ -57,13 +52,7 @@ def subject_of(text: str) -> Any:
 
 
 def spec_of(text: str) -> Any:
-    """The spec that a word says; a tuple of them for inputs with a plus between them.
-
-    Args:
-        text: Such as `32x784`, `32:int32`, `:float32` or `32x8+32x4`.
-
-    Raises:
-        UsageError: It says none.
+    """Reads a spec such as `32x784`, `32:int32` or `:float32`; `32x8+32x4` is a tuple of two.
 
     Example:
 
@@ -95,13 +84,13 @@ def _loaded(text: str) -> keras.Model:
 
 
 def _module(name: str) -> ModuleType:
-    """The module of a name, which is looked for in the folder of the command; or of a file."""
+    """Imports a module, which is looked for in the command's folder first, or a file."""
     if not name.endswith(".py"):
         sys.path.insert(0, os.getcwd())
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            # Of one that the module itself imports, its traceback says more.
+            # If the module is there and one that it imports is missing, the traceback says more.
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             raise UsageError(f"There is no module {name!r}") from error
@@ -111,6 +100,7 @@ def _module(name: str) -> ModuleType:
         raise UsageError(f"There is no file {name!r}")
     sys.path.insert(0, str(path.resolve().parent))
     module = importlib.util.module_from_spec(spec)
+    # As imports do, before it runs: dataclasses and pickles look their module up by its name.
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""What the active `IPUConfig` and `TF_POPLAR_FLAGS` say of programs that are modelled."""
+"""What the active `IPUConfig` and `TF_POPLAR_FLAGS` say about programs that are modelled."""
 
 from typing import Any
 
@@ -10,10 +10,11 @@ from ipu_keras.settings.flags import current_flags
 
 
 def chosen_options(choices: DeviceChoices | None) -> dict[str, Any]:
-    """What `model_of` is told of a program besides what it is.
+    """Returns options for `model_of` of what a program is compiled for.
 
     Args:
-        choices: What it is compiled for; `None` for the configured devices.
+        choices: Choices of its own, as sessions of PopART make them; `None` for the configured
+            devices.
     """
     if choices is None:
         return configured_options()
@@ -22,9 +23,7 @@ def chosen_options(choices: DeviceChoices | None) -> dict[str, Any]:
 
 
 def configured_options(config: Any = None) -> dict[str, Any]:
-    """What `model_of` is told of a program that is compiled for the configured devices.
-
-    Nothing, if none are configured.
+    """Returns options for `model_of` of a program for the configured devices; none without any.
 
     Args:
         config: An `IPUConfig` to read in place of the active one.
@@ -62,43 +61,24 @@ def configured_options(config: Any = None) -> dict[str, Any]:
 
 
 def chosen_config(choices: DeviceChoices | None = None) -> Any:
-    """The `IPUConfig` that counts for a program; `None` if there is none.
-
-    Args:
-        choices: As of `chosen_options`.
-    """
+    """Returns the `IPUConfig` that a program is compiled with; `None` if there is none."""
     return SYSTEM.config if choices is None else choices.config
 
 
 def memory_proportion(choices: DeviceChoices | None = None) -> float:
-    """Of a tile's memory, the most that temporaries of convolutions or products may take.
-
-    Args:
-        choices: As of `chosen_options`.
-    """
+    """Returns the share of a tile's memory for temporaries of convolutions and products."""
     config, name = chosen_config(choices), "availableMemoryProportion"
     chosen = [config.convolutions.poplar_options, config.matmuls.poplar_options]
     return max(float(options.get(name, AVAILABLE_MEMORY_PROPORTION)) for options in chosen)
 
 
 def computing_target(choices: DeviceChoices | None = None) -> Target:
-    """The hardware of a program without the tiles that are set apart for input and output.
-
-    Args:
-        choices: As of `chosen_options`.
-
-    Raises:
-        ValueError: It has no other tiles.
-    """
+    """Returns the hardware of a program without the tiles set apart for input and output."""
     config = chosen_config(choices)
     target = None if choices is None else choices.target
     return (target or configured_target(config)).without_tiles(config.io_tiles.num_io_tiles)
 
 
 def configured_target(config: Any = None) -> Target:
-    """The hardware that is emulated, by the active configuration and the flags of now.
-
-    Args:
-        config: As of `configured_options`.
-    """
+    """Returns the hardware that is emulated, by configuration and by the flags as they are now."""
     return emulated_target(config or SYSTEM.config, current_flags())

@@ -1,4 +1,4 @@
-"""What users say of programs that are modelled: checks, and the options it becomes."""
+"""What users say about programs that they have modelled: checks, and the options made of it."""
 
 import contextlib
 import difflib
@@ -20,14 +20,7 @@ _DTYPES = ("dtype", "gradient_accumulation_dtype")
 
 
 def target_of(target: str | Target | None) -> Target:
-    """The hardware of a name; what is no name is returned as it is.
-
-    Args:
-        target: A name, a `Target`, or `None` for the default.
-
-    Raises:
-        ValueError: No such target.
-    """
+    """Returns the hardware of a name, the default for `None`, or the `Target` that is given."""
     target = DEFAULT_TARGET if target is None else target
     if isinstance(target, str):
         return target_named(target)
@@ -40,15 +33,7 @@ def target_of(target: str | Target | None) -> Target:
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuses options that do not exist.
-
-    Args:
-        given: Options by name.
-        known: Names of those that do.
-
-    Raises:
-        TypeError: No such option.
-    """
+    """Refuses options whose names are not known, and suggests similar ones."""
     for name, value in given.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -60,27 +45,12 @@ def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
 
 
 def checked_batch_size(size: Any) -> int:
-    """A number of samples that a user gave, as Python's own kind of integer.
-
-    Args:
-        size: It.
-
-    Raises:
-        ValueError: It is no positive integer, or larger than any axis on an IPU.
-    """
+    """Returns a number of samples that a user gave, as Python's own kind of integer."""
     return positive_integer("batch_size", size)
 
 
 def listed(name: str, values: Any) -> list[Any]:
-    """The values of a choice that a user gave, in a list, range or array or by itself.
-
-    Args:
-        name: Of the choice.
-        values: Of it.
-
-    Raises:
-        ValueError: There are none.
-    """
+    """Returns the values of a choice, which a user gave as a list, range, array or single value."""
     if isinstance(values, np.ndarray):
         values = values.tolist()
     found = list(values) if isinstance(values, list | tuple | range) else [values]
@@ -90,26 +60,17 @@ def listed(name: str, values: Any) -> list[Any]:
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Refuses what `model_of` would, for callers that change or trace something before that.
-
-    Args:
-        given: `target` and options as for `model_options`.
-
-    Raises:
-        ValueError: No such target, or an option out of its range.
-        TypeError: No such option.
-    """
+    """Refuses what `model_of` would, for callers that change or trace something before that."""
     options = dict(given)
     target = target_of(options.pop("target", None))
     target.without_tiles(model_options(options).num_io_tiles)
 
 
 def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
-    """Says which of Poplar's options that a user gave have no model.
+    """Warns of Poplar's options that a user gave, single or in lists, and that are not modelled.
 
     Args:
-        given: Options as for `model_options`, checked; or lists of choices.
-        stacklevel: As of `warnings.warn`; by default for the caller of the caller.
+        stacklevel: The level for `warnings.warn`; the default is that of the caller's caller.
     """
     idle = []
     for name in ("convolution_options", "matmul_options"):
@@ -129,10 +90,9 @@ def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
 
 
 def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with names in place of TensorFlow's and NumPy's types.
+    """Returns the options with names in place of TensorFlow's and NumPy's types.
 
-    Args:
-        given: Options as for `model_options`. What is no type is left to the checks of these.
+    Values that are no types are left to the checks of `ModelOptions`.
     """
     options = dict(given)
     for name in set(_DTYPES) & set(given):
@@ -144,16 +104,8 @@ def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_options(given: Mapping[str, Any]) -> ModelOptions:
-    """The options of a model.
-
-    Args:
-        given: Some of them. An execution ends with a weight update: unless told otherwise, it
-            has as many steps as are accumulated.
-
-    Raises:
-        ValueError: An option out of its range.
-        TypeError: No such option.
-    """
+    """Returns the options of a model."""
     check_names(given, MODEL_OPTIONS)
+    # An execution has to end with a weight update, so by default it has the steps of one.
     steps = given.get("gradient_accumulation_count", 1)
     return ModelOptions(**with_dtype_names({"steps_per_execution": steps, **given}))

@@ -1,10 +1,11 @@
 """Models of programs: what a function or an executable computes, and what it needs on an IPU.
 
-Each is made once for all who ask. The process keeps those used last; `--executable_cache_path` in
-`TF_POPLAR_FLAGS` names a directory that keeps all, for later processes too.
+Each is made once for all who ask. The process keeps those used last; `--executable_cache_path`
+in `TF_POPLAR_FLAGS` names a directory that keeps all, for later processes too. Whatever traces
+or lowers here raises a `LoweringError` if XLA cannot compile an operation.
 
-Whether a program fits is asked for when it is compiled. That takes a model, but no report, which
-is for users and longer to import.
+Whether a program fits is asked when it is compiled. That takes a model, but no report, which is
+for users and longer to import.
 """
 
 import contextlib
@@ -37,32 +38,20 @@ from ipu_keras.tracing.hlo import hlo_graph
 
 T = TypeVar("T")
 
-# As `functools.cache`, of what follows from its key alone, for whichever device.
+# Graphs and models follow from their keys alone, so all devices and threads share them.
 _CACHE = ExecutableCache()
 
 
 @no_garbage_collection()
 def traced_graph(function: Callable[..., Any], *specs: Any) -> Graph:
-    """What a function computes, traced but not executed.
-
-    Args:
-        function: A Python function of tensors, or a `tf.function`.
-        *specs: A `tf.TensorSpec` for each argument, or structures of them.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the function.
-    """
+    """Traces what a function computes of specs, or structures of them, without executing it."""
     with phase("trace"), layer_scopes():
         traced = tf.function(function, autograph=False).get_concrete_function(*specs)
     return cached_graph(traced)
 
 
 def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
-    """The batch size of tensors: of the first that has an axis; `None` if none has.
-
-    Args:
-        shapes: Of the tensors, in elements.
-    """
+    """Returns the batch size of tensors, the first axis that one of them has, or `None`."""
     return next((shape[0] for shape in shapes if len(shape)), None)
 
 
@@ -70,19 +59,12 @@ def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
 def model_of(
     name: str, graph: Graph, *, target: str | Target = DEFAULT_TARGET, **options: Any
 ) -> Model:
-    """Models a traced step.
+    """Models a traced step; options are those of `model_options`.
 
-    Args:
-        name: What the model is called.
-        graph: The step.
-        target: Name of the hardware, or a `Target`. Tiles for input and output are some of its
-            tiles.
-        **options: As for `model_options`; `num_ipus` defaults to those that its shards need.
-
-    Raises:
-        ValueError: No such target, or an option out of its range.
-        TypeError: No such option.
+    `num_ipus` defaults to the IPUs that the step's shards need. Tiles for input and output are
+    some of the target's tiles.
     """
+    # A pipeline says itself on which IPU each stage is.
     if options.get("pipeline") is None:
         options.setdefault("num_ipus", num_ipus_of_shards(graph))
     chosen = model_options(options)
@@ -94,14 +76,8 @@ def model_of(
 def model_of_executable(executable: Executable, **options: Any) -> Model:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
 
-    It is traced once more if the host's trace is not one for XLA.
-
-    Args:
-        executable: The compiled program, of a configured device.
-        **options: As for `model_of`; they go before those of the program.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the program.
+    It is traced once more if the host's trace is not one for XLA. The options override those of
+    the program.
     """
     program = executable.program
     traced = executable.as_written()
@@ -120,24 +96,12 @@ def model_of_executable(executable: Executable, **options: Any) -> Model:
 
 
 def batch_size_of(program: Program) -> int | None:
-    """Samples of a step on one replica: the first axis of what the program is fed, if any.
-
-    Args:
-        program: It.
-    """
+    """Returns the samples of a step on one replica: the first axis of what the program is fed."""
     return first_axis(spec.shape for spec in program.infeed)
 
 
 def graph_of_program(program: Program, batch_size: int | None = None) -> Graph:
-    """Traces a step of a program as a user wrote it.
-
-    Args:
-        program: It.
-        batch_size: Samples of the step; by default as many as it is fed.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the program.
-    """
+    """Traces a step of a program as a user wrote it, by default of as many samples as it is fed."""
 
     def step(*tensors):
         with traced_for_xla():
@@ -160,50 +124,38 @@ def graph_of_program(program: Program, batch_size: int | None = None) -> Graph:
 
 
 def cached_graph(concrete: Any) -> Graph:
-    """As `hlo_graph`; a function that is the same to XLA is lowered once.
+    """Lowers a function to HLO; functions that are the same to XLA are lowered once.
 
     Args:
         concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
-
-    Raises:
-        LoweringError: XLA cannot compile an operation of the function.
     """
     with phase("lower"):
+        # Names in definitions number what the process traced before; the fingerprint is without.
         key = content_key(fingerprint(concrete))
         return _found(key, Graph, lambda: hlo_graph(concrete), check_graph)
 
 
 def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions) -> Model:
-    """As `model_graph`; the same step, target and options are modelled once.
-
-    Args:
-        name: What the program is called; the same step may have several names.
-        graph: One step of it, as HLO.
-        target: The hardware.
-        options: What was chosen.
-    """
+    """Models a graph; the same step, target and options are modelled once, under any name."""
     found = _found(
         content_key(graph, target, options),
         Model,
         lambda: _without_inputs(model_graph(name, graph, target, options, around=phase)),
         lambda found: check_model(found, target, options),
     )
+    # Neither is in the file: the key was made of the graph, and the same step may have several
+    # names.
     return replace(found, name=name, graph=graph)
 
 
 def export_model(model: Model, folder: Path) -> None:
-    """Writes a model's file, which a cache in that folder would find.
-
-    Args:
-        model: A finished one.
-        folder: It is made if it does not exist.
-    """
+    """Writes a model's file, which a cache in that folder would find; makes the folder."""
     key = content_key(model.graph, model.target, model.options)
     export(folder, key, _without_inputs(model))
 
 
 def _without_inputs(model: Model) -> Model:
-    """The model without its graph, which whoever looks it up has, and without its name."""
+    """Returns the model without its name and graph, which whoever looks it up has."""
     return replace(model, name="", graph=Graph(model.graph.name, ()))
 
 
@@ -216,13 +168,14 @@ def _flagged_folder() -> Path | None:
     return Path(path) if path else None
 
 
-# Of the program that is being modelled, if it has one of its own.
+# The cache's folder of the program that is being modelled, if it has one of its own. A context
+# variable keeps it apart from other threads, which may model at the same time.
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
 @contextlib.contextmanager
 def _caching_for(program: Program) -> Iterator[None]:
-    """While this is open, models are kept where those of a program are."""
+    """Keeps models, while this is open, where those of a program are."""
     choices = program.device_choices
     token = _folder.set(None if choices is None else choices.cache_folder)
     try:

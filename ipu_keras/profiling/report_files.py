@@ -1,4 +1,4 @@
-"""Files about a program that was compiled, and what is said of one that does not fit."""
+"""Files about a program that was compiled, and the message for one that does not fit."""
 
 import itertools
 import json
@@ -15,24 +15,21 @@ from ipu_keras.report import Report, schedule_dot, tensor_map
 from ipu_keras.settings import engine_options, flags
 from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
 
-# A page is written where it can be: compiling a program must not fail for want of an extra.
+# A page is written only if these are installed: compiling must not fail for want of an extra.
 _LIBRARIES_OF_PAGES = ("jinja2", "matplotlib")
 
 _REPORT_DIRECTORY = f"'autoReport.directory' in {engine_options.ENVIRONMENT_VARIABLE}"
 _TENSOR_MAP_DIRECTORY = f"--tensor_map_file_path in {flags.ENVIRONMENT_VARIABLE}"
 
-# Most file systems take 255 bytes; numbers, suffixes and the marks of files that are not yet
-# whole are added to names.
+# Most file systems take 255 bytes, and to a name are added a number, a suffix and the mark of a
+# file that is not yet whole.
 _MOST_BYTES_OF_NAME = 128
 
 
 def write_files(report: Report, outputs: RequestedOutputs) -> None:
-    """Writes what is asked for whenever a program is compiled.
+    """Writes the files that are asked for whenever a program is compiled.
 
-    Args:
-        report: Of the program.
-        outputs: What is asked for. A directory that cannot be used is left alone, with a
-            warning.
+    A directory that cannot be used is left alone, with a warning.
     """
     model, directory = report.model, outputs.engine.report_directory
     if outputs.engine.writes_reports:
@@ -51,7 +48,7 @@ def write_files(report: Report, outputs: RequestedOutputs) -> None:
 
 
 def _warns(what: str, report: Report, directory: Path, option: str) -> AbstractContextManager[None]:
-    """Around the writing of files: a run does not end for want of a place for them."""
+    """Turns errors in writing into a warning: a run does not end for want of a place for files."""
     return warns_if_it_fails(
         f"The directory {str(directory)!r} cannot be used for {what} of program {report.name!r}; "
         f"{option} can name another one"
@@ -59,7 +56,7 @@ def _warns(what: str, report: Report, directory: Path, option: str) -> AbstractC
 
 
 def _write_new(directory: Path, program: str, suffix: str, text: str) -> None:
-    """Writes a file with a name that none has yet."""
+    """Writes a file under a name that none has yet."""
     make_folder(directory)
     for name in _numbered(file_name(program)):
         path = directory / f"{name}{suffix}"
@@ -77,19 +74,16 @@ def _write_new(directory: Path, program: str, suffix: str, text: str) -> None:
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """The name, then the name with 1, 2 and so on."""
+    """Yields the name, then the name with 1, 2 and so on."""
     yield name
     yield from (f"{name}_{number}" for number in itertools.count(1))
 
 
 def file_name(program: str) -> str:
-    """What files of a program are called: its name, as far as any file can have it.
+    """Returns a name for files of a program: its own, as far as any file can have it.
 
-    Args:
-        program: Its name, which may be any text: functions can be called anything.
-
-    Returns:
-        Letters, digits and `._-`, not hidden, and with room for a suffix.
+    It has letters, digits and `._-` only, is not hidden, and leaves room for a suffix. Programs
+    can be called anything, as functions can.
 
     Example:
 
@@ -97,24 +91,15 @@ def file_name(program: str) -> str:
     ('train', 'a_b', '__lambda_')
     """
     safe = re.sub(r"^\.+|[^\w.-]+", "_", program) or "_"
+    # Cut by bytes, as file systems count; half a character at the end is left out.
     return safe.encode()[:_MOST_BYTES_OF_NAME].decode(errors="ignore")
 
 
 def write_report(report: Report, directory: Path) -> Path:
-    """Writes a report as text, JSON and timeline.
+    """Writes a report as text, JSON, timeline and, with the extra `report`, as a page.
 
-    It is written as an HTML page as well if the extra `ipu-keras[report]` is installed.
-
-    Args:
-        report: Of a program.
-        directory: Gets a folder with the program's name, with a number if there is
-            one already: nothing is overwritten.
-
-    Returns:
-        The folder.
-
-    Raises:
-        OSError: It cannot be written there.
+    Returns the folder, which is named after the program, with a number if there is one already:
+    nothing is overwritten.
     """
     make_folder(directory)
     for name in _numbered(file_name(report.name)):
@@ -140,10 +125,9 @@ _ON_SEVERAL_IPUS = (
 
 
 def out_of_memory(report: Report, choices: DeviceChoices | None = None) -> str:
-    """What takes the memory of a program that does not fit, and what would help.
+    """Says what takes the memory of a program that does not fit, and what would help.
 
     Args:
-        report: Of the program.
         choices: What it was compiled for, if that is not what is configured.
     """
     memory = report.model.memory
@@ -153,6 +137,8 @@ def out_of_memory(report: Report, choices: DeviceChoices | None = None) -> str:
     guess = "" if memory.code_fits else " Bytes of code are a guess of the model."
     fixes = "\n- ".join(["Changes that need less memory, by the model:", *map(str, report.fixes)])
     remedies = fixes if report.fixes else "No change that was tried needs less memory."
+    # Keras models get more IPUs by stages, other programs in ways that only their makers can
+    # name.
     if any({"num_ipus", "stage_splits"} & fix.changes.keys() for fix in report.fixes):
         on_several = _ON_SEVERAL_IPUS if choices is None else choices.on_several_ipus
         remedies += f"\n{on_several}"

@@ -1,4 +1,4 @@
-"""What TensorFlow functions would cost on an IPU, and what the programs of a device do."""
+"""Reports of TensorFlow functions, and of the programs that a device ran."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ from ipu_keras.progress import phase, showing
 from ipu_keras.report import Report
 from ipu_keras.tracing.lowering import LoweringError
 
-# What can be said of a program that ran: how many steps it has is known.
+# Options for a program that ran, whose number of steps is known.
 _LAST_REPORT_OPTIONS = (
     "target",
     "batch_size",
@@ -38,27 +38,19 @@ _LAST_REPORT_OPTIONS = (
 
 
 def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **options: Any) -> Report:
-    """Reports what a traced step costs.
+    """Models a traced step and makes its report; options are those of `model_of`.
 
     Args:
-        name: What the report calls it.
-        graph: The step.
-        batch_size: Samples of the step, if it has any.
-        **options: As for `model_of`.
-
-    Raises:
-        ValueError: No such target, or an option out of its range.
-        TypeError: No such option.
+        batch_size: Samples of the step; `None` if it has none.
     """
     return Report.of(model_of(name, graph, **options), batch_size=batch_size)
 
 
 def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
-    """A report with what would help, if its program does not fit.
+    """Adds to a report what would help, if its program does not fit.
 
     Args:
-        report: Of a program.
-        trace: Gives its graph for another batch size.
+        trace: Traces the program's step for another batch size.
     """
 
     def trace_if_possible(size: int) -> Graph | None:
@@ -79,26 +71,26 @@ def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
 def last_report(device: str | int = 0, **options: Any) -> Report:
     """Models the program that an emulated IPU device ran last.
 
-    The program is modelled when this is called: running programs costs nothing for it. It exists
-    as long as its model or function does.
+    The program is modelled when this is called: running programs costs nothing for it. It
+    exists as long as its model or function does.
 
     Args:
         device: Name or ordinal of a configured device.
-        **options: `target`; `batch_size`, if that is not the first axis of what
-            the program is fed; and those of `ModelOptions` but
-            `steps_per_execution`, which is the program's. They go before what the
-            active `IPUConfig` says of the same.
+        **options: `target`; `batch_size`, if that is not the first axis of what the program is
+            fed; and those of `ModelOptions` except `steps_per_execution`, which is the
+            program's. They override what the active `IPUConfig` says of the same.
 
     Returns:
         The report, named as that of `profile`: `"<model>.train"`, `"<model>.test"` or
-        `"<model>.predict"` of the step of a Keras model, as the function itself for
+        `"<model>.predict"` for the step of a Keras model, and like the function itself for
         `strategy.run`. It says how often programs of that name were compiled again for the model
         or function, and why.
 
     Raises:
-        ValueError: No such device, or it has not run a program; the program was freed with the
-            model, or with the function and its variables; a target or option that cannot be.
-        TypeError: No such option.
+        ValueError: There is no such device, or it has not run a program; the program was freed
+            with the model, or with the function and its variables; a target or option cannot
+            be.
+        TypeError: There is no option of that name.
         LoweringError: XLA cannot compile an operation of the program.
     """
     check_names(options, _LAST_REPORT_OPTIONS)
@@ -130,12 +122,10 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
 
 
 def report_of_program(program: Program, model: Model, batch_size: int | None) -> Report:
-    """The report of a modelled program; if it does not fit, with what would help.
+    """Makes the report of a modelled program; if it does not fit, with what would help.
 
     Args:
-        program: It.
-        model: Of the program.
-        batch_size: Samples of one step on one replica, if it has any.
+        batch_size: Samples of one step on one replica; `None` if it has none.
     """
     report = Report.of(model, batch_size=batch_size)
     return with_fixes(report, trace=lambda size: graph_of_program(program, size))

@@ -14,10 +14,11 @@ class RequestedOutputs:
     """Files, checks and logs that need the model of a program.
 
     Args:
-        engine: Of `POPLAR_ENGINE_OPTIONS`, then `IPUConfig.compilation_poplar_options`.
-        flags: Of `TF_POPLAR_FLAGS`.
-        executable_folder: Where the program's executable is written to, if
-            anywhere: `IPUConfig.serialization_output_folder`.
+        engine: Options of `POPLAR_ENGINE_OPTIONS`, then of
+            `IPUConfig.compilation_poplar_options`.
+        flags: The flags in `TF_POPLAR_FLAGS`.
+        executable_folder: The folder for executables, `IPUConfig.serialization_output_folder`;
+            `None` if they are not written.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
@@ -28,8 +29,8 @@ class RequestedOutputs:
     def needs_model(self) -> bool:
         """Whether programs have to be modelled when they are compiled.
 
-        A directory of cached executables alone is no reason: looking there takes
-        a trace of the program, which nobody has asked for.
+        A directory of cached executables alone is no reason: looking there takes a trace of the
+        program, which nobody has asked for.
         """
         return (
             self.has_files
@@ -49,10 +50,10 @@ class RequestedOutputs:
 
 
 def current_outputs(config: Any) -> RequestedOutputs:
-    """What is asked for as the environment is now.
+    """Returns what is asked for as the environment is now.
 
     Args:
-        config: An `IPUConfig`, or `None`.
+        config: The `IPUConfig` of the program; `None` if there is none.
     """
     folder = "" if config is None else config.serialization_output_folder
     return RequestedOutputs(

@@ -1,4 +1,4 @@
-"""What older scripts extract from traces of IPU devices.
+"""Functions with which older scripts extract reports from traces of IPU devices.
 
 Devices here leave no trace of events. `ipu.summary_ops.ipu_compile_summary` has the reports of
 programs instead, each of which counts as one event: that a program was compiled.
@@ -21,11 +21,11 @@ _no_events = deprecated(
 
 @dataclass(frozen=True)
 class IpuTraceEvent:
-    """An event of a device: that it compiled a program.
+    """An event of a device: a program was compiled.
 
     Args:
         module_name: The name of the program.
-        report: Its report, as JSON.
+        report: The program's report, as JSON.
     """
 
     module_name: str
@@ -33,23 +33,23 @@ class IpuTraceEvent:
 
     @property
     def type(self) -> str:
-        """Of the one kind that there is, "COMPILE_END"."""
+        """The type of the event; "COMPILE_END" is the only one."""
         return "COMPILE_END"
 
 
 def extract_all_events(events: Any) -> list[IpuTraceEvent]:
-    """Reads events.
+    """Makes an event of each report in a summary.
 
     Args:
-        events: What running `ipu_compile_summary` gave, or the reports in it: a list, an array or
-            a tensor of JSON texts.
+        events: The bytes that running `ipu_compile_summary` gave, or the reports in it: a list,
+            an array or a tensor of JSON texts.
 
     Returns:
         An event for each report; none if there is no report.
 
     Raises:
         TypeError: `events` is of another type.
-        ValueError: One of them is no report.
+        ValueError: One of the texts is no report.
 
     Example:
 
@@ -63,14 +63,14 @@ def extract_all_strings_from_event_trace(events: Any) -> str:
     """Joins the data of events: reports, as JSON.
 
     Args:
-        events: As of `extract_all_events`.
+        events: A summary or reports, as `extract_all_events` takes them.
 
     Returns:
         The reports, one after the other; empty if there is none.
 
     Raises:
         TypeError: `events` is of another type.
-        ValueError: One of them is no report.
+        ValueError: One of the texts is no report.
 
     Example:
 
@@ -84,11 +84,14 @@ def extract_all_types_from_event_trace(events: Any) -> list[str]:
     """Lists the types of events, of which there is one: "COMPILE_END".
 
     Args:
-        events: As of `extract_all_events`.
+        events: A summary or reports, as `extract_all_events` takes them.
+
+    Returns:
+        A type for each report.
 
     Raises:
         TypeError: `events` is of another type.
-        ValueError: One of them is no report.
+        ValueError: One of the texts is no report.
 
     Example:
 
@@ -103,14 +106,14 @@ def extract_compile_reports(events: Any) -> list[tuple[str, str]]:
     """Lists names and reports of the programs that were compiled.
 
     Args:
-        events: As of `extract_all_events`.
+        events: A summary or reports, as `extract_all_events` takes them.
 
     Returns:
         For each report the name of its program, and the report as JSON.
 
     Raises:
         TypeError: `events` is of another type.
-        ValueError: One of them is no report.
+        ValueError: One of the texts is no report.
 
     Example:
 
@@ -122,19 +125,19 @@ def extract_compile_reports(events: Any) -> list[tuple[str, str]]:
 
 @_no_events
 def extract_execute_reports(events: Any) -> list[tuple[str, str]]:
-    """Lists names and reports of executions, of which there are none: events tell of compilations.
+    """Lists names and reports of executions; there are none, as events tell of compilations only.
 
     The report of a compiled program says what an execution costs.
 
     Args:
-        events: As of `extract_all_events`, which checks them.
+        events: A summary or reports, as `extract_all_events` takes them; they are checked.
 
     Returns:
         An empty list.
 
     Raises:
         TypeError: `events` is of another type.
-        ValueError: One of them is no report.
+        ValueError: One of the texts is no report.
 
     Example:
 
@@ -147,19 +150,19 @@ def extract_execute_reports(events: Any) -> list[tuple[str, str]]:
 
 @_no_events
 def extract_poplar_serialized_graphs(events: Any) -> list[tuple[str, str]]:
-    """Lists names and graphs of programs in Poplar's form, of which there are none.
+    """Lists names and graphs of programs in Poplar's form; there are none.
 
     `IPUConfig.serialization_output_folder` has executables written, in a form of its own.
 
     Args:
-        events: As of `extract_all_events`, which checks them.
+        events: A summary or reports, as `extract_all_events` takes them; they are checked.
 
     Returns:
         An empty list.
 
     Raises:
         TypeError: `events` is of another type.
-        ValueError: One of them is no report.
+        ValueError: One of the texts is no report.
 
     Example:
 
@@ -171,7 +174,6 @@ def extract_poplar_serialized_graphs(events: Any) -> list[tuple[str, str]]:
 
 
 def _texts(events: Any) -> list[Any]:
-    """What may be reports."""
     if isinstance(events, bytes):
         return [text for value in _summary(events).value for text in value.tensor.string_val]
     if isinstance(events, tf.Tensor | np.ndarray):
@@ -188,7 +190,7 @@ def _summary(serialized: bytes) -> Any:
     summary = tf.compat.v1.Summary()
     try:
         summary.ParseFromString(serialized)
-    except Exception as error:  # of a class that depends on how protocol buffers are implemented
+    except Exception as error:  # its class depends on which implementation protobuf uses
         raise ValueError(
             f"`events` must be what running `ipu_compile_summary` gave. Received: {serialized!r}"
         ) from error

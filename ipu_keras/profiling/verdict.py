@@ -1,4 +1,8 @@
-"""Whether a program that was compiled may run, and what is written about it."""
+"""Whether a program that was compiled may run, and what is written about it.
+
+This takes a `Model`. Modules of reports, a third of all that a model imports, are imported only
+for files and for programs that do not fit.
+"""
 
 import logging
 from dataclasses import replace
@@ -24,20 +28,21 @@ def judge(
 ) -> CycleCount | None:
     """Models a program that was just compiled, writes its files, and judges whether it fits.
 
+    A program without a model may run, with a note in the log, unless `debug.allowOutOfMemory`
+    is `"false"`.
+
     Args:
-        executable: The compiled program; it has not run yet.
-        outputs: What is asked for. A program of which there is no model may run, with a note,
-            unless `debug.allowOutOfMemory` is `"false"`.
-        again: Why, if programs of its name had been compiled before.
+        again: Why it was compiled again; `None` the first time.
 
     Returns:
-        What to log after each execution, if anything.
+        What to log after each execution; `None` for nothing.
 
     Raises:
         ValueError: The tile of `--log_cycle_count` does not exist.
-        tf.errors.ResourceExhaustedError: It does not fit on an IPU, and
-            `debug.allowOutOfMemory` is not `"true"`. Files are written before.
-        LoweringError: XLA cannot compile an operation of the program, which may therefore not run.
+        tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
+            `debug.allowOutOfMemory` is not `"true"`. Its files have been written.
+        LoweringError: XLA cannot compile an operation of the program, which may therefore not
+            run.
     """
     program = executable.program
     try:
@@ -68,6 +73,7 @@ def _cycle_count(model: Model, program: Program, tile: int) -> CycleCount | None
         )
     if tile < 0:
         return None
+    # All tiles show the same count, as they wait for each other.
     return CycleCount(tile=tile, cycles=model.cycles_per_step * program.repeat_count)
 
 
@@ -85,6 +91,7 @@ def _report(
     report = report_of_program(program, model, batch_size_of(program))
     is_refused = not (report.fits or outputs.engine.allows_out_of_memory)
     recompilations = executable.history.recompilations(program.name)
+    # A program that is refused was not compiled, so it counts among no recompilations.
     if again is not None and not is_refused:
         recompilations += (again,)
     report = replace(report, recompilations=recompilations)

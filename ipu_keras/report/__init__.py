@@ -1,4 +1,7 @@
-"""Reports of what programs cost."""
+"""Reports of what programs cost: figures, tables, pages, timelines and comparisons.
+
+Everything here is made from a finished `Model`; nothing here models or traces anything.
+"""
 
 from ipu_keras.report.compared import Change as Change
 from ipu_keras.report.difference import Difference as Difference

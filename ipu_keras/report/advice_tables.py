@@ -1,4 +1,4 @@
-"""What searches with the model found, as tables for a terminal."""
+"""Tables for a terminal of what searches with the model found."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -13,11 +13,7 @@ _OF_SPLITS = ("layers", "cycles", "fullest tile")
 
 
 def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
-    """A line for each fix.
-
-    Args:
-        fixes: In their order.
-    """
+    """Makes a table with a line for each fix."""
     return PlainTable(
         title="What would need less memory",
         columns=("change", "fullest tile", "fits", "time per sample"),
@@ -34,12 +30,7 @@ def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
 
 
 def balance_table(title: str, found: BalancedPipeline) -> PlainTable:
-    """A line for each stage, before and after they were balanced.
-
-    Args:
-        title: Above it.
-        found: The stages.
-    """
+    """Makes a table with a line for each stage, before and after they were balanced."""
     splits = {"even": found.before, "balanced": found.after}
     footers = (
         ("", f"{split.slowest:,}", "fits" if split.fits else "does not fit")

@@ -7,12 +7,9 @@ from ipu_keras.report.timeline import MEMORY, TRACKS, IpuTimeline, Timeline
 
 
 def chrome_trace(timeline: Timeline) -> dict[str, Any]:
-    """What is written as JSON: a process for each IPU, times in microseconds.
+    """Returns events in the form that chrome://tracing reads: a process for each IPU, times in µs.
 
     Source: Trace Event Format, complete events ("X"), counters ("C") and metadata ("M").
-
-    Args:
-        timeline: Of one step.
     """
     microseconds = 1e6 / timeline.clock_hz
     events = [

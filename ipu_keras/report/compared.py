@@ -1,4 +1,4 @@
-"""What of a report is compared with another one."""
+"""The part of a report that is compared with another one, from a `Report` or from its JSON."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ _PLAIN_TOTALS = (
     "guessed_share",
 )
 
-# Of what a file has: no option has a value of more levels, and no cycles or bytes are more.
+# Limits for files, which anybody may have written: no option has a value of more levels, and deeper
+# ones would overflow Python's stack; no cycles or bytes are more, and larger ones overflow floats.
 _MOST_LEVELS, _MOST = 8, 1e30
 
 
@@ -29,11 +30,10 @@ class MemoryCurves:
     """The memory of a program, as pictures draw it.
 
     Args:
-        tile_bytes: What a tile has.
-        num_ipus: IPUs that have the tiles.
-        peak_by_tile: Bytes on each tile when it is fullest.
-        edges: Microseconds after the beginning of a step: of each compute set's beginning, and
-            the end of the last one.
+        tile_bytes: The bytes of memory that a tile has.
+        peak_by_tile: Bytes on each tile when it is fullest, those of the first IPU first.
+        edges: Microseconds from the beginning of a step to that of each compute set, and then
+            to the end of the last one.
         live: Bytes over all tiles while each compute set runs.
     """
 
@@ -46,20 +46,18 @@ class MemoryCurves:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What of a report is compared.
+    """The part of a report that is compared.
 
     Args:
-        name: Of the program, and its target.
-        settings: What was given, by name.
-        totals: Of the whole step, by names of the report's properties.
+        settings: Options, target and its numbers, whose differences explain the others.
+        totals: Figures of the whole step, by names of the report's properties.
         layers: Tile cycles of one step by layer.
         families: Tile cycles of one step by family.
         memory: Bytes over all tiles by category.
-        layer_memory: Bytes over all tiles by layer, of its values that are there when the
+        layer_memory: Bytes over all tiles by layer, of the values that are there when the
             fullest tile is at its fullest.
         layer_flops: Floating point operations of one step by layer.
         parameters: Numbers in variables by layer.
-        curves: For pictures; `None` if nobody knows.
     """
 
     name: str
@@ -79,8 +77,8 @@ class Change:
     """One number in two reports.
 
     Args:
-        before: In the first one.
-        after: In the second one.
+        before: The number in the first report.
+        after: The number in the second report.
     """
 
     before: float
@@ -97,7 +95,7 @@ class Change:
         return self.change / self.before if self.before else None
 
     def texts(self) -> tuple[str, str, str, str]:
-        """Both numbers, what is added, and that as a share, which may be empty."""
+        """Returns both numbers, what is added, and that as a share, which may be empty."""
         ratio = "" if self.ratio is None else f"{self.ratio:+.1%}"
         return _text(self.before), _text(self.after), _text(self.change, sign="+"), ratio
 
@@ -108,11 +106,7 @@ def _text(number: float, sign: str = "") -> str:
 
 
 def compared(report: Figures) -> Compared:
-    """What of a report is compared.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns the part of a report that is compared."""
     target, memory = report.model.target, report.model.memory
     numbers = {f"target.{name}": getattr(target, name) for name in target.provenance}
     totals = {
@@ -160,19 +154,14 @@ def compared(report: Figures) -> Compared:
 
 
 def compared_of_plain(plain: Any) -> Compared:
-    """The same of a report that was written as JSON.
-
-    Args:
-        plain: What `Report.to_dict` gives, or JSON of it.
-
-    Raises:
-        ValueError: It is something else, or of another version.
-    """
+    """Returns the same from a report that was written as JSON, or says why it cannot be one."""
     if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA_VERSION:
         schema = plain.get("schema") if isinstance(plain, Mapping) else None
         raise ValueError(f"it must have schema {SCHEMA_VERSION}. Received: {schema!r}")
     try:
         found = _compared(plain)
+    # Files come from anybody, and are not checked key by key: whatever fails while they are
+    # read says enough.
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"it has another structure: {type(error).__name__}: {error}") from error
     _check(found)
@@ -226,7 +215,7 @@ def _compared(plain: Mapping[str, Any]) -> Compared:
 
 
 def _check(found: Compared) -> None:
-    """Refuses what could be neither subtracted nor shown."""
+    """Refuses values that can be neither subtracted nor shown."""
     for name, value in found.settings.items():
         if not _is_shallow(value, _MOST_LEVELS):
             raise ValueError(f"its value of {name!r} is nested too deeply")
@@ -241,6 +230,7 @@ def _check(found: Compared) -> None:
         for part in ("peak_by_tile", "edges", "live"):
             numbers += [(part, number) for number in getattr(curves, part)]
     for name, number in numbers:
+        # JSON's numbers may be NaN or infinite to Python, and `true` is an integer to it.
         is_number = isinstance(number, int | float) and not isinstance(number, bool)
         if not isinstance(name, str) or not is_number or not abs(number) < _MOST:
             raise ValueError(f"it must have a finite number for {name!r}. Received: {number!r}")
@@ -264,12 +254,13 @@ def _curves(
     live: Sequence[int],
     always_live: int,
 ) -> MemoryCurves:
-    """The copies between host and IPU come before the compute sets."""
+    """Returns the curves of a step, which begins with the copies between host and IPU."""
     starts = accumulate(cycles, initial=host_cycles)
     return MemoryCurves(
         tile_bytes=tile_bytes,
         num_ipus=num_ipus,
         peak_by_tile=tuple(peak_by_tile),
         edges=tuple(1e6 * start / clock_hz for start in starts),
+        # A program that computes nothing has one position, but no compute set to draw it at.
         live=tuple(always_live + size for size in live[: len(cycles)]),
     )

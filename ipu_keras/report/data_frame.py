@@ -1,4 +1,4 @@
-"""Rows and other lines as data frames of pandas."""
+"""Rows and other lines as data frames of pandas, which is imported only for this."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from ipu_keras.report.rows import Row
 if TYPE_CHECKING:
     import pandas
 
-# Fields of a row, and what follows from its cycles.
+# Fields of a row and the columns that follow from its cycles, in the documented order.
 _COLUMNS = (
     "name",
     "family",
@@ -29,41 +29,21 @@ _COLUMNS = (
     "detail",
     "ipu",
 )
-# Of programs whose steps have parts.
+# More columns, for programs with a pipeline or a weight update of its own.
 _COLUMNS_OF_PARTS = ("stage", "phase")
 
 
 def data_frame_of_lines(
     lines: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None
 ) -> "pandas.DataFrame":
-    """Lines in their order.
-
-    Args:
-        lines: Values by name.
-        columns: The names that are shown; all by default.
-
-    Raises:
-        ImportError: pandas is not installed.
-    """
+    """Makes a data frame of lines, with these columns in order, or with all."""
     with needs_report_extra("A data frame"):
         import pandas
     return pandas.DataFrame(lines, columns=columns)
 
 
 def data_frame(rows: Sequence[Row], clock_hz: float, total_cycles: int) -> "pandas.DataFrame":
-    """A line for each row.
-
-    Args:
-        rows: In their order.
-        clock_hz: Tile cycles per second.
-        total_cycles: Of which the share of each row is.
-
-    Returns:
-        Columns are documented at `Report.to_dataframe`.
-
-    Raises:
-        ImportError: pandas is not installed.
-    """
+    """Makes a data frame of rows, with the columns that `Report.to_dataframe` documents."""
     lines = (
         {
             **vars(row),

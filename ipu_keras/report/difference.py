@@ -1,4 +1,4 @@
-"""What changes from one report to another."""
+"""What changes from one report to another, for a terminal, a page and JSON."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from ipu_keras.report.compared import Change, Compared, MemoryCurves
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.store.atomic_files import write_atomically
 
-# Layers that the text shows.
+# Layers that the text shows; `to_dict` and the page have all of them.
 _NUM_LAYERS = 15
 
 # Totals that tell the difference in short.
@@ -22,25 +22,26 @@ _KEY_FIGURES = ("cycles_per_step", "seconds_per_step", "max_tile_bytes")
 class Difference:
     """What changes from one report to another.
 
-    Layers, families and categories are in order of their absolute change, the
-    largest first. What is in one of the reports only is 0 in the other one.
+    `Report.diff` makes it. Layers, families and categories are in order of their absolute
+    change, the largest first. What is in one of the reports only is 0 in the other one.
 
     Args:
-        names: Of both programs, and their targets.
+        names: The names of both programs with their targets.
         settings: Both values of what was given differently: the program's name, its
             `batch_size`, the target and its numbers, and options.
-        totals: Of the whole step, by names of `Report`'s properties, such as
+        totals: Changes of the whole step, by names of `Report`'s properties, such as
             `"cycles_per_step"`, `"seconds_per_step"`, `"flops_per_step"`; also
-            `"max_tile_bytes"` and `"total_bytes"` of memory.
-            `"samples_per_second"` is there if both reports have it.
+            `"max_tile_bytes"` and `"total_bytes"` of memory. `"samples_per_second"` is there if
+            both reports have it.
         layers: Tile cycles of one step by layer.
         families: Tile cycles of one step by family.
         memory: Bytes over all tiles by category.
-        layer_memory: Bytes over all tiles by layer, of its values that are there when the
+        layer_memory: Bytes over all tiles by layer, of the values that are there when the
             fullest tile is at its fullest.
         layer_flops: Floating point operations of one step by layer.
         parameters: Numbers in variables by layer.
-        curves: What pictures of memory draw; `None` of a report where nobody knows.
+        curves: The curves that pictures of memory draw, before and after; `None` if they are
+            unknown.
     """
 
     names: tuple[str, str]
@@ -55,7 +56,7 @@ class Difference:
     curves: tuple[MemoryCurves | None, MemoryCurves | None] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, in a fixed order; without what is drawn."""
+        """Returns the changes as plain values, in a fixed order, without the curves of pictures."""
         settings = {name: list(pair) for name, pair in self.settings.items()}
         changes = {
             one.name: {name: asdict(change) for name, change in getattr(self, one.name).items()}
@@ -65,16 +66,16 @@ class Difference:
         return {"names": list(self.names), "settings": settings, **changes}
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes a page for a browser, one file, which loads nothing else.
+        """Writes a page for a browser: one file, which loads nothing else.
 
-        It shows the memory of each tile, bytes in use over time, layers, families and
+        The page shows the memory of each tile, bytes in use over time, layers, families and
         settings, before and after. Equal differences give equal pages.
 
         Args:
-            path: Of the file, which is replaced if it is there.
+            path: The file to write; a file that exists is replaced.
 
         Raises:
-            FileNotFoundError: There is no such folder.
+            FileNotFoundError: The folder of the file does not exist.
             ImportError: The libraries of `pip install "ipu-keras[report]"` are missing.
         """
         from ipu_keras.report import html_comparison
@@ -97,12 +98,12 @@ class Difference:
         return f"<Difference from {before!r} to {after!r}: {figures}>"
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; without the libraries of HTML reports, it shows the text."""
+        """Returns what a notebook shows, or `None`, after which it shows the text."""
         title = "From {} to {}".format(*self.names)
         return notebook.cell(lambda html: html.tables_cell(title, tuple(self._tables())))
 
     def grown(self) -> str | None:
-        """Tables of what is more in the second report; `None` if nothing is.
+        """Returns tables of the numbers that are larger in the second report; `None` if none is.
 
         Example:
 
@@ -143,12 +144,7 @@ class Difference:
 
 
 def difference(before: Compared, after: Compared) -> Difference:
-    """Compares the figures of two reports.
-
-    Args:
-        before: Of the first one.
-        after: Of the second one.
-    """
+    """Compares the figures of two reports."""
     names = {**before.settings, **after.settings}
     pairs = {name: (before.settings.get(name), after.settings.get(name)) for name in names}
     return Difference(
@@ -178,7 +174,7 @@ def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, C
 def _table(
     title: str, changes: Mapping[str, Change], limit: int | None = None, *, grown: bool = False
 ) -> PlainTable:
-    """A line for each number that changes, or of which all have grown, up to a limit."""
+    """Makes a line for each number that changes (or grows, if `grown`), up to a limit."""
     changed = {name: one for name, one in changes.items() if one.change}
     shown = list(changed.items())[:limit]
     more = f"; the largest {len(shown)} changes" if len(shown) < len(changed) else ""

@@ -1,4 +1,7 @@
-"""How far the model was from hardware: of single operations, and of whole programs."""
+"""How far the model was from hardware, for single operations and for whole programs.
+
+`benchmarks/fidelity.py` measures it and writes `error_bands.json`; this module reads that file.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,20 +14,20 @@ from ipu_keras.report.text import PlainTable
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """The errors of operations of one kind, none of which the model was made by.
+    """The errors of operations of one kind, none of which were used to make the model.
 
-    An error is how much longer the model takes, as a share of the measured time: -0.1 is a tenth
-    too fast.
+    An error is how much longer the model takes, as a share of the measured time: -0.1 is a
+    tenth too fast.
 
     Args:
-        kind: Of the operations.
+        kind: The kind of the operations, in words.
         target: The IPU that they were measured on.
-        points: Measurements.
+        points: The number of measurements.
         median_error: Median of the errors.
         median_absolute_error: Median of the errors, whatever their signs.
-        least_error: Of the point whose time is most underestimated.
-        greatest_error: Of the point whose time is most overestimated.
-        median_cycles_off: Median of the cycles that the model counts too many; `None` of
+        least_error: Error of the point whose time is most underestimated.
+        greatest_error: Error of the point whose time is most overestimated.
+        median_cycles_off: Median of the cycles that the model counts too many; `None` for
             bandwidths.
     """
 
@@ -40,13 +43,13 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class PointError:
-    """The error of a single measurement, of a kind that has too few for a band.
+    """The error of a single measurement, for a kind with too few of them for a band.
 
     Args:
-        kind: Of the operation.
+        kind: The kind of the operation, in words.
         target: The IPU that it was measured on.
-        description: What was measured.
-        error: As of `Band`.
+        description: What was measured, in words.
+        error: The error, counted as in `Band`.
     """
 
     kind: str
@@ -57,17 +60,19 @@ class PointError:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramError:
-    """What is modelled of a whole program, divided by what is published; `None` if nothing is.
+    """What the model says of a whole program, divided by what is published.
+
+    A ratio is `None` if nothing is published that it could be divided by.
 
     Args:
-        program: Its name.
-        target: The IPU.
-        reference: Whose figures are published: `"hardware"`, or another model.
-        throughput: Samples in a second.
-        cycles: Without copies with the host.
-        total_bytes: Over all tiles.
-        fullest_tile_bytes: Of one tile.
-        fits: Whether it fits into memory by the model. On the hardware, it did.
+        program: The name of the program.
+        target: The IPU that the published figures are for.
+        reference: Whose figures are published: `"hardware"`, or the name of another model.
+        throughput: Ratio of the samples in a second.
+        cycles: Ratio of the tile cycles of a step without copies between host and IPU.
+        total_bytes: Ratio of the bytes over all tiles.
+        fullest_tile_bytes: Ratio of the bytes on the fullest tile.
+        fits: Whether it fits into memory by the model; on the hardware, it did.
         configuration: What is compared, in words.
     """
 
@@ -82,7 +87,7 @@ class ProgramError:
     configuration: str
 
 
-# What programs are compared by: attribute, and its words.
+# The ratios of a program that sentences name, in words.
 _FIGURES = {
     "throughput": "throughput",
     "cycles": "cycles",
@@ -96,9 +101,9 @@ class ErrorBands:
     """All that is known of the model's error.
 
     Args:
-        bands: Of operations, by kind.
-        points: Of kinds with too few measurements for a band.
-        programs: Whole programs.
+        bands: Errors of operations, by kind.
+        points: Errors of kinds that have too few measurements for a band.
+        programs: Ratios of whole programs.
     """
 
     bands: tuple[Band, ...]
@@ -106,14 +111,15 @@ class ErrorBands:
     programs: tuple[ProgramError, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, in a fixed order."""
+        """Returns the errors as plain values, in a fixed order."""
         return {name: [asdict(one) for one in getattr(self, name)] for name in _PARTS}
 
     def sentences(self, target: str) -> tuple[str, ...]:
-        """What a report on a target says of the error, a sentence each without a full stop.
+        """Returns what a report says about its errors, a sentence each without a full stop.
 
         Args:
-            target: Its name.
+            target: The name of the report's target, which may be one that nothing was measured
+                on.
         """
         return tuple(self._sentences(target))
 
@@ -135,7 +141,7 @@ class ErrorBands:
         )
 
     def table(self) -> PlainTable:
-        """The errors of single operations, for a terminal."""
+        """Returns the errors of single operations as a table for a terminal."""
         bands = (
             (
                 band.kind,
@@ -159,7 +165,7 @@ class ErrorBands:
 
 
 def _ratios(programs: Sequence[ProgramError]) -> Iterator[str]:
-    """Each figure that is published of some of them."""
+    """Yields the ratios of each figure that is published of some of the programs."""
     for name, words in _FIGURES.items():
         found = [
             f"{one.program} {getattr(one, name):.2f}"
@@ -179,7 +185,8 @@ _PARTS: Mapping[str, type] = {"bands": Band, "points": PointError, "programs": P
 
 
 def _signed(error: float) -> str:
-    """A share with its sign, unless it is rounded to nothing; a factor if it is above two."""
+    """Returns a share with its sign, or a factor if the model is more than twice off."""
+    # A share hides how wrong a large error is: ten times too fast would be "-90%".
     if error < -0.5:
         return f"{1 / (1 + error):.1f} times too fast"
     if error > 1:
@@ -188,7 +195,7 @@ def _signed(error: float) -> str:
 
 
 def error_bands() -> ErrorBands:
-    """What `benchmarks/fidelity.py` found.
+    """Reads the errors that `benchmarks/fidelity.py` found.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What a program would cost on an IPU, in numbers."""
+"""The numbers that follow from a modelled program."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,14 +22,9 @@ from ipu_keras.report.rows import Row, arranged
 class Figures:
     """A modelled program and the figures that follow from it.
 
-    Users have them as a `Report`. They are apart from it so that what draws and writes them,
-    which a report calls, can be below it.
-
-    Args:
-        **fields: As of `Report`.
-
-    Raises:
-        ValueError: As of `Report`.
+    Users see the subclass `Report`, whose docstring describes the fields. The figures are apart
+    from it so that the modules that draw and write them need not import `Report`, which calls
+    them.
     """
 
     model: Model = field(repr=False)
@@ -49,7 +44,7 @@ class Figures:
 
     @property
     def name(self) -> str:
-        """Of the program."""
+        """The name of the program."""
         return self.model.name
 
     @property
@@ -63,18 +58,18 @@ class Figures:
 
     @property
     def busy_cycles(self) -> int:
-        """Tile cycles of all `rows`: of all IPUs of a pipeline, which work at the same time."""
+        """Tile cycles of all `rows`, summed over a pipeline's IPUs, which work at the same time."""
         return sum(row.cycles for row in self.rows)
 
     @cached_property
     def pipeline_timing(self) -> PipelineTiming | None:
-        """When each IPU of a pipeline does what; `None` without one."""
+        """When each IPU of a pipeline does what; `None` without a pipeline."""
         run = self.model.pipeline_run
         return None if run is None else run.timing()
 
     @property
     def pipeline(self) -> PipelineView | None:
-        """Stages, bubbles and phases of a pipeline; `None` without one."""
+        """Stages, bubbles and phases of the pipeline; `None` without a pipeline."""
         run, timing = self.model.pipeline_run, self.pipeline_timing
         return None if run is None or timing is None else pipeline_view(run, timing)
 
@@ -82,36 +77,36 @@ class Figures:
     def host_cycles(self) -> int:
         """Tile cycles of one step in which data moves between host and IPU.
 
-        Without those that are hidden: with tiles for input and output, most of it moves while
-        the others compute.
+        Hidden copies do not count: with tiles set apart for input and output, most data moves
+        while the other tiles compute.
         """
         return self.model.host_cycles
 
     @property
     def cycles_per_step(self) -> int:
-        """Tile cycles of one step."""
+        """Tile cycles of one step, copies between host and IPU included."""
         return self.model.cycles_per_step
 
     @property
     def seconds_per_step(self) -> float:
-        """Time of one step."""
+        """Time of one step in seconds."""
         return self.cycles_per_step / self.model.target.clock_hz
 
     @property
     def cycles_per_execution(self) -> int:
-        """Tile cycles of `steps_per_execution` steps."""
+        """Tile cycles of the `steps_per_execution` steps of an execution."""
         return self.cycles_per_step * self.model.options.steps_per_execution
 
     @property
     def seconds_per_execution(self) -> float:
-        """Time of `steps_per_execution` steps."""
+        """Time of the `steps_per_execution` steps of an execution, in seconds."""
         return self.cycles_per_execution / self.model.target.clock_hz
 
     @property
     def samples_per_second(self) -> float | None:
-        """Samples of all replicas by time.
+        """Samples of all replicas in a second.
 
-        `None` without a batch size, or if a step takes no time.
+        This is `None` without a batch size, or if a step takes no time.
         """
         if self.batch_size is None or self.cycles_per_step == 0:
             return None
@@ -119,24 +114,24 @@ class Figures:
 
     @property
     def flops_per_step(self) -> int:
-        """Floating point operations of one step, on all replicas."""
+        """Floating point operations of one step, over all replicas."""
         return sum(row.flops for row in self.rows) * self.model.options.num_replicas
 
     @property
     def num_ipus(self) -> int:
-        """IPUs of all replicas."""
+        """The number of IPUs of all replicas together."""
         options = self.model.options
         return options.ipus_per_replica * options.num_replicas
 
     @property
     def peak_flops(self) -> float:
-        """Floating point operations of float16 that all IPUs do in a second, at most."""
+        """The most floating point operations of float16 that all IPUs can do in a second."""
         target = self.model.target
         return max(target.amp_flops.values()) * target.num_tiles * target.clock_hz * self.num_ipus
 
     @property
     def utilisation(self) -> float:
-        """Share of `peak_flops` that the step's operations reach; 0 if a step takes no time."""
+        """The share of `peak_flops` that a step reaches, 0 to 1; 0 if it takes no time."""
         if self.cycles_per_step == 0:
             return 0.0
         return self.flops_per_step / (self.seconds_per_step * self.peak_flops)
@@ -144,29 +139,33 @@ class Figures:
     @property
     def bound(self) -> str:
         """What takes the larger part of a step: `"ipu"` or `"host"`."""
+        # Hidden copies count as well: once they take longer than what they hide behind, the step
+        # waits for them.
         host = self.host_cycles + self.model.hidden_host_cycles
         return "host" if host > self.compute_cycles else "ipu"
 
     @property
     def guessed_share(self) -> float:
-        """Share of the IPU's cycles that rest on guesses."""
+        """The share of the IPU's cycles that rest on guesses, 0 to 1."""
         guessed = sum(row.cycles for row in self.rows if row.confidence == "guessed")
         return guessed / max(self.busy_cycles, 1)
 
     @property
     def not_lowered(self) -> tuple[str, ...]:
-        """TensorFlow's operations that XLA lacks or refused: their cost is guessed from tensors."""
+        """TensorFlow's operations that XLA lacks or refused; their cost is guessed."""
         ops = self.model.graph.walk()
         return tuple(sorted({op.kind for op in ops if NOT_LOWERED in op.attributes}))
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
-        """XLA's operations, and calls, without a model: their cost is guessed from tensors."""
+        """XLA's operations and calls that the model does not know; their cost is guessed."""
         ops = self.model.graph.walk()
         unknown = (op for op in ops if family_of(op.kind) == UNKNOWN)
         return tuple(
             sorted(
                 {
+                    # All custom calls are of one kind: only the target says which operation it
+                    # was.
                     op.attributes.get("custom_call_target", op.kind)
                     for op in unknown
                     if NOT_LOWERED not in op.attributes
@@ -188,29 +187,30 @@ class Figures:
     def liveness(self) -> np.ndarray:
         """`(compute sets,)` int64: bytes over all tiles while each of `rows` runs. Read-only.
 
-        What is always live is not among them: see `always_live_bytes`. A program
-        that computes nothing has one position.
+        Memory that is always live does not count: see `always_live_bytes`. A program that
+        computes nothing has one position.
         """
         return _read_only(self.model.memory.live_by_position)
 
     @property
     def always_live_bytes(self) -> int:
-        """Bytes over all tiles that are in use all the time."""
+        """Bytes over all tiles that are in use during the whole step."""
         return int(self.model.memory.always_live_by_tile.sum())
 
     def by(self, key: str, sort: str | None = "cycles") -> tuple[Row, ...]:
-        """The rows in groups, those with the most cycles first.
+        """Returns the rows in groups, those with the most cycles first.
 
         Args:
-            key: `"layer"`, `"family"`, `"backward"`, `"confidence"`, `"stage"` or
-                `"phase"` (forward, backward, weight update); `"op"` for the rows themselves.
-            sort: What else comes first if there is most of it: `"compute_cycles"`,
+            key: What the rows of a group have in common: `"layer"`, `"family"`, `"backward"`,
+                `"confidence"`, `"stage"` or `"phase"` (forward, backward, weight update);
+                `"op"` leaves each row on its own.
+            sort: The column whose largest numbers come first: `"cycles"`, `"compute_cycles"`,
                 `"exchange_cycles"`, `"sync_cycles"`, `"flops"`, `"exchange_bytes"`,
-                `"temporary_bytes"` or `"repeat"`. `"name"` sorts by letters,
-                `None` leaves the order of execution.
+                `"temporary_bytes"` or `"repeat"`. `"name"` sorts by letters, `None` leaves the
+                order of execution.
 
         Raises:
-            ValueError: Another key or column.
+            ValueError: There is no such key or column.
         """
         return arranged(self.rows, key, sort)
 
@@ -221,25 +221,25 @@ class Figures:
 
     @property
     def bytes_by_region(self) -> dict[str, int]:
-        """Bytes on the fullest tile by region of its memory, in words."""
+        """Bytes on the fullest tile by region of its memory, such as `"interleaved"`."""
         regions = self.model.memory.bytes_by_region.items()
         return {name.replace("_", "-"): size for name, size in regions}
 
     def layers_of_worst_tile(self) -> tuple[tuple[str, int], ...]:
-        """Layers and bytes of their values on the fullest tile at its fullest, largest first.
+        """Returns layers and bytes of their values on the fullest tile at its peak, largest first.
 
-        A variable or constant is one of the first layer that uses it, or of the optimizer.
+        A variable or constant counts for the first layer that uses it, or for the optimizer.
         """
         return layers_of_worst_tile(self.model)
 
     @property
     def memory_error(self) -> str | None:
-        """What the IPU's compiler would say if the program does not fit; `None` if it does."""
+        """The message of the IPU's compiler if the program does not fit; `None` if it fits."""
         return memory_error(self.model.memory)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What to know about the figures besides, a sentence each without a full stop."""
+        """What else to know about the figures, a sentence each without a full stop."""
         guesses = {
             "XLA cannot lower": self.not_lowered,
             "the model does not know": self.not_modelled,

@@ -1,13 +1,10 @@
-"""Which tile is the fullest, as people count."""
+"""The fullest tile in words."""
 
 from ipu_keras.cost.flat.memory import MemoryPlan
 
 
 def fullest_tile(memory: MemoryPlan) -> str:
-    """In words: of several IPUs, a tile is counted on its own.
-
-    Args:
-        memory: Of a program.
+    """Names the fullest tile; with several IPUs, tiles are counted within each.
 
     Example:
 

@@ -25,24 +25,18 @@ with needs_report_extra("An HTML report"):
 # Longer tables are cut: nobody reads them in a page, and the JSON form has every row.
 MAX_TABLE_ROWS = 300
 
-# Of the layers of the worst tile in the summary, and of each table in a notebook.
+# Layers of the worst tile that the summary shows, and lines of each table in a notebook.
 _NUM_LARGEST = 8
 
-# A notebook keeps its cells in its file, with all that is drawn in them.
+# A notebook keeps its outputs in its file, so what is drawn in them must be small.
 _MAX_TILES_IN_NOTEBOOK = 300
 _MAX_BARS_IN_NOTEBOOK = 400
 
 
 def page(report: Figures) -> str:
-    """A whole HTML page.
+    """Returns a whole HTML page, with its style, its script and its pictures inside.
 
     Equal reports give equal text.
-
-    Args:
-        report: A `Report`.
-
-    Returns:
-        The page, with its style, its script and its pictures inside.
     """
     model, rows, timing = report.model, report.rows, report.pipeline_timing
     return _rendered(
@@ -73,11 +67,7 @@ def page(report: Figures) -> str:
 
 
 def notebook_cell(report: Figures) -> str:
-    """The summary, pictures, and the most expensive layers, as a part of a page.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns the summary, pictures, and the most expensive layers, as a part of a page."""
     timing = report.pipeline_timing
     return _rendered(
         "notebook.html.j2",
@@ -90,24 +80,17 @@ def notebook_cell(report: Figures) -> str:
 
 
 def tables_cell(title: str, tables: Sequence[PlainTable]) -> str:
-    """Tables below a heading, as a part of a page.
-
-    Args:
-        title: The heading.
-        tables: In their order; of one that is empty, there is only its title.
-    """
+    """Returns tables below a heading as a part of a page; of an empty table, only the title."""
     return template_named("notebook_tables.html.j2").render(title=title, tables=tables)
 
 
 def template_named(name: str) -> Template:
-    """A template of this package.
-
-    Args:
-        name: Of its file.
-    """
+    """Loads a template of this package by the name of its file."""
     environment = Environment(
         loader=PackageLoader("ipu_keras.report"),
+        # Names of models and layers come from anywhere, and must not become markup.
         autoescape=True,
+        # A misspelt figure must fail in a test, and not leave a hole in a page.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -137,7 +120,7 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    """Digits in groups of three; mappings as names with numbers."""
+    """Groups digits by three; shows mappings as names with numbers."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_number(number)}" for name, number in value.items())
     return f"{value:g}" if value < 1000 else f"{value:,.0f}"

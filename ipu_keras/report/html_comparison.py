@@ -25,16 +25,10 @@ def page(
     changes: Mapping[str, Mapping[str, Change]],
     curves: tuple[MemoryCurves | None, MemoryCurves | None],
 ) -> str:
-    """A whole HTML page.
+    """Returns a whole HTML page, with its style, its script and its pictures inside.
 
     Args:
-        names: Of both programs, and their targets.
-        settings: As of `Difference`.
-        changes: Its other fields by name.
-        curves: As of `Difference`.
-
-    Returns:
-        The page, with its style, its script and its pictures inside.
+        changes: The fields of `Difference` that are changes, by name.
     """
     before, after = curves
     totals, layers = changes["totals"], changes["layers"]

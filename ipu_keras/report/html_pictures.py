@@ -21,15 +21,20 @@ from ipu_keras.report.rows import Row
 # More points than a screen has pixels only make the file larger.
 MAX_POINTS = 2000
 
-# IPUs of which a picture names the number.
+# The most IPUs that a picture numbers: more labels would run into each other.
 _MOST_LABELS = 16
 
-# Stands for the colour of the text around the picture, which matplotlib has no name for.
+# Replaced by `currentColor` of SVG, which matplotlib does not know, so that pictures follow light
+# and dark pages. Nothing else is drawn in this colour.
 _TEXT = "#010203"
 _ALWAYS_LIVE, _LIVE, _LIMIT = "#4477aa", "#ee9944", "#cc3344"
 
 _STYLE: Mapping[Any, Any] = {
+    # Text stays text, which a page can select and draw in its own font, not outlines of
+    # letters.
     "svg.fonttype": "none",
+    # Without a salt of our own, matplotlib makes up ids anew each time; equal reports make
+    # equal pages.
     "svg.hashsalt": "ipu-keras",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -42,19 +47,14 @@ _STYLE: Mapping[Any, Any] = {
     "ytick.color": _TEXT,
     "legend.frameon": False,
 }
-# All that matplotlib writes by itself: a date and its own address are of no use here.
+# A date would make equal reports differ, and matplotlib's own address is of no use here.
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def memory_picture(memory: MemoryPlan, max_tiles: int | None = None) -> str:
-    """The fullest state of each tile beside what a tile has.
+    """Draws each tile when it is fullest beside the memory that a tile has, as an SVG element.
 
-    Args:
-        memory: Of a program.
-        max_tiles: That are drawn; of more, neighbours are one. By default all are.
-
-    Returns:
-        An SVG element.
+    If there are more than `max_tiles`, neighbours are drawn as one.
     """
     with matplotlib.rc_context({**_STYLE}):
         figure, axes = _empty_picture()
@@ -75,16 +75,12 @@ def memory_picture(memory: MemoryPlan, max_tiles: int | None = None) -> str:
 def liveness_picture(
     rows: Sequence[Row], memory: MemoryPlan, host_cycles: int, clock_hz: float
 ) -> str:
-    """Bytes in use over all tiles while the step runs.
+    """Draws the bytes in use over all tiles while the step runs, as an SVG element.
 
     Args:
-        rows: In the order of execution; at least one.
-        memory: Of their program.
-        host_cycles: Of the copies between host and IPU, before the first row.
+        rows: Rows in the order of execution, at least one.
+        host_cycles: Tile cycles of the copies between host and IPU, before the first row.
         clock_hz: Tile cycles per second.
-
-    Returns:
-        An SVG element.
     """
     starts = np.array([*accumulate((row.cycles for row in rows), initial=host_cycles)])
     edges = starts * 1e6 / clock_hz
@@ -106,15 +102,7 @@ def liveness_picture(
 
 
 def compared_memory(before: MemoryCurves, after: MemoryCurves) -> str:
-    """The fullest state of each tile of two programs.
-
-    Args:
-        before: Of the first one.
-        after: Of the second one.
-
-    Returns:
-        An SVG element.
-    """
+    """Draws each tile of two programs when it is fullest, as an SVG element."""
     with matplotlib.rc_context({**_STYLE}):
         figure, axes = _empty_picture()
         for one, draw, label in ((before, _shade, "before"), (after, _line, "after")):
@@ -133,14 +121,9 @@ def compared_memory(before: MemoryCurves, after: MemoryCurves) -> str:
 
 
 def compared_liveness(before: MemoryCurves, after: MemoryCurves) -> str:
-    """Bytes in use over all tiles while the steps of two programs run.
+    """Draws the bytes in use over all tiles while the steps of two programs run, as an SVG element.
 
-    Args:
-        before: Of the first one, with one compute set at least.
-        after: Of the second one, the same.
-
-    Returns:
-        An SVG element.
+    Both programs must have at least one compute set.
     """
     with matplotlib.rc_context({**_STYLE}):
         figure, axes = _empty_picture()
@@ -156,15 +139,15 @@ def compared_liveness(before: MemoryCurves, after: MemoryCurves) -> str:
 def thinned(
     values: np.ndarray, edges: np.ndarray, max_points: int = MAX_POINTS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws neighbours as their largest, so that no peak is lost.
+    """Joins neighbours into their largest value, so that no peak is lost.
 
     Args:
         values: `(n,)`, at least one.
-        edges: `(n + 1,)`, where each value begins, and the end of the last one.
-        max_points: Values that may be left.
+        edges: `(n + 1,)`: the beginning of each value, and the end of the last one.
+        max_points: The most values that may be left.
 
     Returns:
-        As many values as are left, and their edges.
+        The values that are left, and their edges.
     """
     step = math.ceil(len(values) / max_points)
     firsts = np.arange(0, len(values), step)
@@ -172,7 +155,7 @@ def thinned(
 
 
 def _draw_borders(axes: Axes, num_ipus: int, num_tiles: int) -> None:
-    """A line between the tiles of two IPUs; tiles are counted by IPU, and IPUs above."""
+    """Draws lines between the tiles of two IPUs, tiles by IPU below and IPUs above."""
     shown = range(0, num_ipus, math.ceil(num_ipus / _MOST_LABELS))
     for ipu in range(1, num_ipus):
         axes.axvline(ipu * num_tiles, color=_TEXT, linewidth=0.8, linestyle="--")

@@ -32,14 +32,12 @@ WORKS = (
 
 @dataclass(frozen=True)
 class Bar:
-    """An instruction of a pipeline.
+    """An instruction of a pipeline, drawn as a bar.
 
     Args:
-        ipu: Whose lane it is on.
+        ipu: The IPU whose lane it is on.
         start: Tile cycles after the pipeline begins.
         cycles: Tile cycles that it takes.
-        style: Name of its colour.
-        text: What it is.
     """
 
     ipu: int
@@ -54,10 +52,10 @@ class PipelinePicture:
     """The bars of a pipeline from its beginning on.
 
     Args:
-        ipus: Numbers of the IPUs, a lane for each.
-        bars: In order of time.
+        ipus: Numbers of the IPUs, which have a lane each.
+        bars: The bars in order of time.
         cycles: Tile cycles that are shown.
-        is_whole: Whether that is all of it.
+        is_whole: Whether the picture shows the pipeline to its end.
     """
 
     ipus: tuple[int, ...]
@@ -67,15 +65,10 @@ class PipelinePicture:
 
 
 def pipeline_picture(timing: PipelineTiming, max_bars: int = MAX_BARS) -> PipelinePicture:
-    """What a page draws of a pipeline: all of it, or as much of its beginning as fits.
-
-    Args:
-        timing: Of the pipeline.
-        max_bars: That are drawn.
-    """
+    """Returns the bars of a pipeline: all, or from the beginning at most `max_bars`."""
     bars = tuple(_bars(timing))
     is_whole = len(bars) <= max_bars
-    # Up to where a step begins that is left out.
+    # A picture that is cut ends where a step of the schedule begins, on all IPUs.
     end = timing.cycles if is_whole else max(s for s in timing.starts if s <= bars[max_bars].start)
     shown = tuple(bar for bar in bars[:max_bars] if bar.start + bar.cycles <= end)
     return PipelinePicture(tuple(timing.busy), shown, end, is_whole)

@@ -9,8 +9,8 @@ from ipu_keras.report.rows import Row, group
 # More bars than a screen has pixels only make the file larger.
 MAX_SPANS = 3000
 
-# Of a timeline, in the units of its picture. Browsers keep those as float32, which has no room for
-# the cycles of a long step: from 2**24 on, bars would be drawn where they are not.
+# Width of a timeline in the units of its SVG. Cycles will not do: browsers keep coordinates as
+# float32, and from 2**24 on, bars would be drawn in wrong places.
 TIMELINE_WIDTH = 10_000
 
 _NUM_COLOURS = 10
@@ -21,9 +21,9 @@ class Lane:
     """A horizontal part of the timeline.
 
     Args:
-        name: What its bars are.
-        top: Of the lane, in hundredths of the timeline's height.
-        height: By the same measure.
+        name: The label beside its bars.
+        top: Distance from the top of the timeline, in hundredths of its height.
+        height: Height of the lane, in hundredths of the timeline's.
     """
 
     name: str
@@ -43,13 +43,12 @@ LANES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Compute sets that follow each other, drawn as one.
+    """Compute sets that follow each other, drawn as one bar.
 
     Args:
-        row: Their sum; the compute set's own row if there is one only.
-        start: Tile cycles from the first compute set's beginning to theirs.
-        num_compute_sets: How many they are.
-        num_tiles: Tiles that have vertices, in the compute set with the most.
+        row: The sum of their rows; if there is only one, its own row.
+        start: Tile cycles from the beginning of the first compute set to that of the span.
+        num_tiles: Tiles that have vertices, in the compute set with the most of them.
     """
 
     row: Row
@@ -60,28 +59,22 @@ class Span:
 
 @dataclass(frozen=True)
 class FamilyColours:
-    """A colour of the page's style for each family.
+    """Gives each family one of the colours of the page's style.
 
     Args:
-        families: Those with the most cycles first. The first ten differ in their colour.
+        families: Families with the most cycles first, as only the first ten differ in colour.
     """
 
     families: tuple[str, ...]
 
     def of(self, family: str) -> str:
-        """The name of a family's style; `"other"` if none is left."""
+        """Returns the name of a family's style, or `"other"` if no colour is left for it."""
         named = self.families[:_NUM_COLOURS]
         return f"family-{named.index(family)}" if family in named else "other"
 
 
 def units_of(total_cycles: int) -> Callable[[int], float]:
-    """How wide cycles are on a timeline.
-
-    Args:
-        total_cycles: That the whole timeline shows, at least one.
-
-    Returns:
-        From cycles to units, of which the timeline has `TIMELINE_WIDTH`.
+    """Returns a function from cycles to units of a timeline that shows `total_cycles`, one or more.
 
     Example:
 
@@ -99,13 +92,11 @@ def units_of(total_cycles: int) -> Callable[[int], float]:
 def spans(
     rows: Sequence[Row], costs: Sequence[Cost], max_spans: int = MAX_SPANS
 ) -> tuple[Span, ...]:
-    """The bars of a timeline.
+    """Returns the bars of a timeline.
 
     Args:
-        rows: In the order of execution.
-        costs: Of each row's compute set.
-        max_spans: If there are more rows, short ones are drawn together with
-            their neighbours, so that about as many bars are left.
+        max_spans: If there are more rows, short ones are drawn together with their neighbours,
+            so that about as many bars are left.
     """
     total = sum(row.cycles for row in rows)
     shortest = total / max_spans if len(rows) > max_spans else 0
@@ -127,7 +118,7 @@ def spans(
 def _runs(
     pairs: Iterable[tuple[Row, Cost]], shortest: float
 ) -> Iterator[Sequence[tuple[Row, Cost]]]:
-    """Splits pairs where those before a split take `shortest` cycles or more."""
+    """Splits pairs wherever those since the last split take `shortest` cycles or more."""
     run = []
     cycles = 0
     for row, cost in pairs:

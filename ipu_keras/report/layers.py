@@ -1,4 +1,4 @@
-"""What each layer of a program has, does and needs, as summaries of models have it."""
+"""What each layer of a program has, does and needs, as in summaries of Keras models."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from ipu_keras.cost.model import Model
 from ipu_keras.ir import num_elements
 from ipu_keras.report.rows import NO_LAYER, Row, arranged
 
-# Whose a value is that no layer makes or uses, by its role.
+# Names for owners of values that no layer makes or uses, by the value's role.
 _OWNERS = {"argument": "the infeed", "constant": "constants", "variable": "variables"}
 
 _KEPT = ("variable", "constant", "remote")
@@ -22,17 +22,17 @@ _KEPT = ("variable", "constant", "remote")
 class Layer(Row):
     """A layer: the sum of its rows, and what it has in memory.
 
-    A variable or constant is one of the first layer that uses it; those that only the optimizer
-    uses, such as momenta, are its own. Bytes are of all tiles.
+    A variable or constant counts for the first layer that uses it; those that only the
+    optimizer uses, such as momenta, count for the optimizer. Bytes are summed over all tiles.
 
     Args:
-        parameters: Numbers in its variables, without what gradients are added up in.
-        variable_bytes: Of its variables, wherever they lie, and of sums of its gradients.
-        activation_bytes: Of all values that it makes in a step, but for those that take over the
-            memory of what they are made of; not all are in use at once.
-        peak_bytes: Of its values, variables and constants included, that are in use on tiles
-            when the worst tile is fullest.
-        **fields: As of `Row`.
+        parameters: Numbers in its variables, without those that add up gradients.
+        variable_bytes: Bytes of its variables, wherever they lie, and of sums of its gradients.
+        activation_bytes: Bytes of all values that it makes in a step, except those that take
+            over the memory of their input; not all are in use at once.
+        peak_bytes: Bytes of its values, variables and constants included, that are in use on
+            tiles when the worst tile is fullest.
+        **fields: The fields of `Row`, summed over the layer.
     """
 
     parameters: int
@@ -42,15 +42,12 @@ class Layer(Row):
 
 
 def layers_of_values(program: FlatProgram) -> dict[str, str]:
-    """The layer of each value that is some layer's, by the value's name.
-
-    Args:
-        program: In the order of execution.
-    """
+    """Returns the layer of each value that belongs to one, by the value's name."""
     layers: dict[str, str] = {}
     for one in program.compute_sets:
         layers.update((value.name, one.layer) for value in one.writes)
-        if one.layer:  # the first to use what it does not make has it
+        if one.layer:
+            # Nothing makes variables and constants, so the first layer that uses one owns it.
             for name in one.reads:
                 if program.values[name].role in _KEPT:
                     layers.setdefault(name, one.layer)
@@ -58,11 +55,7 @@ def layers_of_values(program: FlatProgram) -> dict[str, str]:
 
 
 def layers_of_worst_tile(model: Model) -> tuple[tuple[str, int], ...]:
-    """Layers and bytes of their values on the fullest tile at its fullest, largest first.
-
-    Args:
-        model: After all passes.
-    """
+    """Returns layers and bytes of their values on the fullest tile at its peak, largest first."""
     layers, values = layers_of_values(model.program), model.program.values
     sizes: Counter[str] = Counter()
     for name, size in alive_on_worst_tile(model.program, model.regions, model.memory):
@@ -72,20 +65,16 @@ def layers_of_worst_tile(model: Model) -> tuple[tuple[str, int], ...]:
 
 
 def layers_of(model: Model, rows: Sequence[Row]) -> tuple[Layer, ...]:
-    """The layers of a program, those with the most cycles first.
+    """Returns the layers of a program, those with the most cycles first.
 
-    What no layer makes or uses, such as what is fed, is in none of them.
-
-    Args:
-        model: After all passes.
-        rows: Of its compute sets.
+    Values that no layer makes or uses, such as inputs that are only passed on, are left out.
     """
     held: Mapping[str, Any] = _held(model)
     return tuple(Layer(**vars(row), **held[row.name]) for row in arranged(rows, "layer", "cycles"))
 
 
 def _held(model: Model) -> Mapping[str, Counter[str]]:
-    """By the name of a layer, what it has in memory."""
+    """Returns what each layer has in memory, by the layer's name."""
     program, peak = model.program, model.memory.peak_position
     owners, alive = storage(program), lifetimes(program)
     names = ("parameters", "variable_bytes", "activation_bytes", "peak_bytes")
@@ -110,12 +99,8 @@ def _held(model: Model) -> Mapping[str, Counter[str]]:
 
 
 def bytes_of(model: Model, value: Value) -> int:
-    """What a value takes on all tiles that hold some of it; in remote memory, its own size.
-
-    Args:
-        model: After all passes.
-        value: Of its program.
-    """
+    """Returns the bytes of a value over all tiles that hold some of it, or in remote memory."""
+    # Remote memory is no tile's: nothing is rounded up to whole shares of tiles there.
     if value.role == "remote":
         return value.spec.nbytes
     region = model.regions[value.name]

@@ -6,13 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def needs_report_extra(what: str) -> Iterator[None]:
-    """Around imports of the extra `report`: says how to install what is missing.
+    """Turns a missing library of the extra `report` into an error that says how to install it.
 
     Args:
-        what: Is to be made, as the beginning of a sentence.
-
-    Raises:
-        ImportError: A library is missing.
+        what: What is about to be made, as the beginning of a sentence.
     """
     try:
         yield

@@ -1,19 +1,13 @@
-"""The IPU's own words for a program that does not fit."""
+"""The IPU's own words for a program that does not fit, which scripts look for."""
 
 from ipu_keras.cost.flat.memory import MemoryPlan
 
 
 def memory_error(memory: MemoryPlan) -> str | None:
-    """What the IPU's compiler would say of a program, in one line.
-
-    Args:
-        memory: Of the program.
-
-    Returns:
-        What scripts look for; `None` if the program fits.
-    """
+    """Returns the message of the IPU's compiler in one line; `None` if the program fits."""
     if memory.fits:
         return None
+    # "incode" is Poplar's own spelling.
     if not memory.code_fits:
         return (
             f"tile {memory.worst_tile} _poplar_start must be 0 not {memory.tile_bytes} bytes "

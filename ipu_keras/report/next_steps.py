@@ -1,7 +1,7 @@
-"""What to do about what a report says: the most urgent first, each with a line to write.
+"""What to do about the findings of a report, the most urgent first, each with a line to write.
 
-Nothing is modelled for it. What a change would gain is known of fixes only; of the others, the
-line asks the model.
+Nothing is modelled here. What a change would gain is known for fixes only; for the others, the
+line to write asks the model.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +12,12 @@ from ipu_keras.advice.fixes import is_mostly_single
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.rows import NO_LAYER
 
-# Executions of this many steps hide most of what an exchange with the host costs by itself.
+# A copy between host and IPU has a latency that executions of this many steps share.
 _MANY_STEPS = 32
-# Of the time of all IPUs, waiting that is worth a change; and of the stages' mean, a slow one.
+# The share of time in which IPUs wait that is worth a change; and how many times the mean of all
+# stages a stage takes that is worth balancing.
 _LONG_WAIT, _SLOW_STAGE = 0.2, 1.25
-# Of the cycles, what is too much to rest on guesses.
+# The share of guessed cycles from which on figures are no ground for decisions.
 _MANY_GUESSES = 0.5
 
 _PROPORTION = "config.convolutions.poplar_options = config.matmuls.poplar_options"
@@ -25,12 +26,12 @@ _ACCUMULATE = "model.set_gradient_accumulation_options(gradient_accumulation_ste
 
 @dataclass(frozen=True)
 class NextStep:
-    """Something to do.
+    """Something to do about a program.
 
     Args:
-        finding: Why, as a sentence without a full stop.
-        lines: What to write, as of a Keras model `model`, the shapes `specs` that were given to
-            `profile`, and the `IPUConfig` `config` before its `configure_ipu_system`.
+        finding: The reason to do it, as a sentence without a full stop.
+        lines: Lines of Python to write, for a Keras model `model`, the shapes `specs` that were
+            given to `profile`, and the `IPUConfig` `config` before its `configure_ipu_system`.
     """
 
     finding: str
@@ -38,21 +39,18 @@ class NextStep:
 
 
 def next_steps(report: Figures) -> tuple[NextStep, ...]:
-    """What to do, in order of urgency: fit, wait less, know more, be faster.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns what to do, in order of urgency: fit, wait less, know more, be faster."""
     found = (*_to_fit(report), *_to_wait_less(report), *_to_know_more(report))
+    # Advice on speed is of no use for a program that cannot run.
     return (*found, *_to_be_faster(report)) if report.fits else found
 
 
 def lines_of(changes: Mapping[str, Any], num_stages: int = 1) -> tuple[str, ...]:
-    """How users write changes of a program.
+    """Returns the lines that users write to change a program.
 
     Args:
-        changes: As of `Fix`.
-        num_stages: That its pipeline has before it is cut.
+        changes: Choices by name, as in `Fix`.
+        num_stages: Stages that its pipeline has before they are cut; 1 without a pipeline.
 
     Example:
 
@@ -121,6 +119,8 @@ def _to_wait_less(report: Figures) -> Iterator[NextStep]:
     if pipeline is not None:
         cycles = [stage.cycles for stage in pipeline.stages]
         slowest = max(cycles) * len(cycles) / max(sum(cycles), 1)
+        # More micro-batches would not help here: all IPUs wait for the slow stage in every one
+        # of them.
         if slowest > _SLOW_STAGE:
             yield NextStep(
                 f"Stage {pipeline.slowest_stage} takes {slowest:.1f} times the mean of all "

@@ -5,10 +5,10 @@ from typing import Any
 
 
 def cell(render: Callable[[Any], str]) -> str | None:
-    """What a notebook shows; `None` without the libraries, which makes it show the text.
+    """Returns what a notebook shows; `None`, after which it shows the text, without the libraries.
 
     Args:
-        render: Makes it with the module `html`.
+        render: A function that makes the cell with the module `html`.
     """
     try:
         from ipu_keras.report import html

@@ -1,4 +1,4 @@
-"""What was chosen of a program, in words for people; `plain_options` has it for programs."""
+"""Options of a program in words for people; `plain_options` has them for programs."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -10,15 +10,12 @@ from ipu_keras.program import Pipeline
 from ipu_keras.report.plain_options import plain_options
 from ipu_keras.settings.pipeline_choices import recomputation_mode
 
-# What stays as it is without a choice.
+# Options that without a choice leave something as it is, where "none" would mislead.
 _ABSENT = {"dtype": "as traced", "gradient_accumulation_dtype": "that of the gradients"}
 
 
 def ipus_in_words(options: ModelOptions) -> str:
-    """How many IPUs a program has, and what they are to each other.
-
-    Args:
-        options: Of a model.
+    """Says how many IPUs a program has, and how they share the work.
 
     Example:
 
@@ -35,10 +32,7 @@ def ipus_in_words(options: ModelOptions) -> str:
 
 
 def options_in_words(options: ModelOptions) -> tuple[tuple[str, str], ...]:
-    """Names and values of the options that `plain_options` gives, those of a pipeline one by one.
-
-    Args:
-        options: Of a model.
+    """Returns the options that `plain_options` gives in words, those of a pipeline one by one.
 
     Example:
 
@@ -51,11 +45,7 @@ def options_in_words(options: ModelOptions) -> tuple[tuple[str, str], ...]:
 
 
 def choice_in_words(name: str, value: Any) -> str:
-    """The value of one option, as users give it; counts keep their digits together.
-
-    Args:
-        name: Of the option.
-        value: Of it.
+    """Says the value of one option as users give it; counts are written without commas.
 
     Example:
 
@@ -77,12 +67,12 @@ def _named(options: ModelOptions) -> Iterator[tuple[str, str]]:
     for name, value in plain_options(options).items():
         if name == "pipeline":
             yield from _of_pipeline(options, value)
-        elif name not in ("num_ipus", "num_replicas"):  # which are among the IPUs
+        elif name not in ("num_ipus", "num_replicas"):  # "IPUs" says both
             yield _words(name), choice_in_words(name, None) if value is None else _in_words(value)
 
 
 def _of_pipeline(options: ModelOptions, choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Those that were made, of the stages as they were cut; the IPUs are named before."""
+    """Yields what was chosen of a pipeline as it was cut; IPUs are named before."""
     pipeline = options.pipeline_as_cut
     assert pipeline is not None
     chosen = {name: value for name, value in choices.items() if value not in (None, [], False)}

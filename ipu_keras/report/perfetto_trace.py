@@ -8,21 +8,16 @@ from ipu_keras.report.timeline import MEMORY, TRACKS, IpuTimeline, Slice, Timeli
 if TYPE_CHECKING:
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
-# Packets of one writer, whose order counts at equal times.
+# All packets name one writer: Perfetto keeps its order at equal times, and a slice's end is written
+# before the next beginning.
 _SEQUENCE = 1
 
 
 def perfetto_trace(timeline: Timeline) -> bytes:
-    """The content of a `.pftrace` file: equal bytes for equal timelines.
+    """Returns the content of a `.pftrace` file: equal bytes for equal timelines.
 
-    Each IPU is a process with a track for host copies, layers and phases, and a counter of
-    the memory in use, in bytes. Times are nanoseconds.
-
-    Args:
-        timeline: Of one step.
-
-    Raises:
-        ImportError: The package `perfetto` is not installed.
+    Each IPU is a process with a track for host copies, layers and phases, and a counter of the
+    memory in use, in bytes. Times are nanoseconds.
     """
     with needs_report_extra("A Perfetto trace"):
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
@@ -33,8 +28,6 @@ def perfetto_trace(timeline: Timeline) -> bytes:
 
 
 class _Process:
-    """Writes what one IPU does."""
-
     def __init__(self, builder: "TraceProtoBuilder", number: int, clock_hz: float) -> None:
         self._builder = builder
         self._nanoseconds = 1e9 / clock_hz
@@ -80,7 +73,8 @@ class _Process:
 
     def _event(self, cycle: int, kind: str, track: str):
         packet = self._builder.add_packet()
-        # Ends and the beginnings that follow are the same cycle, so that rounding leaves no gaps.
+        # Moments are rounded, not durations: an end and the beginning that follows are the same
+        # cycle, so no gap comes between them.
         packet.timestamp = round(cycle * self._nanoseconds)
         packet.trusted_packet_sequence_id = _SEQUENCE
         packet.track_event.type = packet.track_event.Type.Value(kind)

@@ -1,4 +1,4 @@
-"""A program's pipeline as figures: its stages, its phases and how long IPUs wait."""
+"""A program's pipeline in figures: its stages, its phases and how long IPUs wait."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,14 +15,14 @@ class StageView:
     """One stage of a pipeline; cycles are those of one micro-batch.
 
     Args:
-        stage: Its number.
-        ipu: Where it is.
-        forward_cycles: Of its forward part.
-        backward_cycles: Of its backward part.
-        recompute_cycles: Of activations that are computed again.
-        stash_cycles: Of what puts activations away and takes them back.
-        copy_cycles: Of copies to other IPUs, while which all wait.
-        num_stashed: Micro-batches between its forward and its backward part, at most.
+        stage: The number of the stage, from 0.
+        ipu: The IPU that the stage is on.
+        forward_cycles: Tile cycles of its forward part.
+        backward_cycles: Tile cycles of its backward part.
+        recompute_cycles: Tile cycles of activations that are computed again.
+        stash_cycles: Tile cycles in which activations are put into the stash and taken back.
+        copy_cycles: Tile cycles of copies to other IPUs, during which all IPUs wait.
+        num_stashed: The most micro-batches that are between its forward and its backward part.
     """
 
     stage: int
@@ -36,7 +36,7 @@ class StageView:
 
     @property
     def cycles(self) -> int:
-        """Tile cycles of its IPU for one micro-batch, without copies."""
+        """Tile cycles of its IPU for one micro-batch, without copies to other IPUs."""
         return (
             self.forward_cycles + self.backward_cycles + self.recompute_cycles + self.stash_cycles
         )
@@ -44,18 +44,18 @@ class StageView:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineView:
-    """A pipeline between two weight updates or, in inference, in an execution.
+    """A pipeline between two weight updates or, in inference, in one execution.
 
     Args:
-        schedule: In which order stages run: `"Grouped"`, `"Interleaved"` or `"Sequential"`.
-        num_micro_batches: That pass through.
-        cycles: Tile cycles of all.
-        cycles_by_phase: Of these, those of `"fill"`, `"steady"`, `"drain"` and
-            `"weight update"`, where there are any.
+        schedule: The order in which stages run: `"Grouped"`, `"Interleaved"` or `"Sequential"`.
+        num_micro_batches: Micro-batches that pass through the pipeline.
+        cycles: Tile cycles from the beginning to the end.
+        cycles_by_phase: Tile cycles of the phases `"fill"`, `"steady"`, `"drain"` and `"weight
+            update"`, where there are any.
         utilisation: Share of the time of all IPUs with a stage in which they do not wait.
-        bubble_share: Share in which they wait for each other.
+        bubble_share: Share of that time in which they wait for each other.
         slowest_stage: The stage with the most cycles for a micro-batch.
-        stages: In their order.
+        stages: The stages in order of their numbers.
     """
 
     schedule: str
@@ -78,18 +78,13 @@ class PipelineView:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, in a fixed order."""
+        """Returns the pipeline as plain values, in a fixed order."""
         stages = [{**asdict(stage), "cycles": stage.cycles} for stage in self.stages]
         return {**asdict(self), "stages": stages}
 
 
 def pipeline_view(run: PipelineRun, timing: PipelineTiming) -> PipelineView:
-    """The figures of a pipeline.
-
-    Args:
-        run: It.
-        timing: Its schedule in time.
-    """
+    """Returns the figures of a pipeline whose schedule has been put in time."""
     return PipelineView(
         schedule=run.plan.schedule.name,
         num_micro_batches=run.plan.num_micro_batches,
@@ -120,11 +115,7 @@ def _stage(run: PipelineRun, stage: int) -> StageView:
 
 
 def stage_table(stages: Sequence[StageView]) -> PlainTable:
-    """A line for each stage.
-
-    Args:
-        stages: In their order.
-    """
+    """Makes a table with a line for each stage."""
     cycles = ("cycles", "forward", "backward", "recompute", "stash", "copies")
     return PlainTable(
         title="Stages, cycles for a micro-batch",

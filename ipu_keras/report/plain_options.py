@@ -6,7 +6,8 @@ from typing import Any
 
 from ipu_keras.cost.options import ModelOptions
 
-# They are left out where they have no effect, as they were before they existed.
+# These came after the first reports. Left out at their defaults, they change no report that was
+# made before they existed, so such files can still be compared by `ipu-keras diff`.
 _IF_GIVEN = (
     "convolution_options",
     "gradient_accumulation_count",
@@ -28,11 +29,7 @@ _IF_GIVEN = (
 
 
 def plain_options(options: ModelOptions) -> dict[str, Any]:
-    """Names and values of options, with texts for what JSON has no word for.
-
-    Args:
-        options: Of a model.
-    """
+    """Returns names and values of options, as types that JSON has."""
     defaults = {field.name: field.default for field in fields(options)}
     return {
         name: _plain(value)

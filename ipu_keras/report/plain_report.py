@@ -12,16 +12,13 @@ from ipu_keras.report.layers import Layer
 from ipu_keras.report.plain_options import plain_options
 from ipu_keras.report.rows import Row
 
-# Of the JSON form; raised when a reader of the last one could go wrong.
+# The version of the JSON form. It is raised when a reader of the last form could go wrong, as
+# when comparisons need a key that older files lack.
 SCHEMA_VERSION = 4
 
 
 def plain_report(report: Figures) -> dict[str, Any]:
-    """Plain values only, in a fixed order.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns the report as types that JSON has, in a fixed order."""
     model, memory = report.model, report.model.memory
     return {
         "schema": SCHEMA_VERSION,
@@ -73,6 +70,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
 
 def _plain_row(row: Row, *, has_parts: bool) -> dict[str, Any]:
     plain = {**asdict(row), "cycles": row.cycles}
+    # Steps without parts keep the form that they had before pipelines were modelled.
     if not has_parts:
         del plain["stage"], plain["weight_update"]
     return plain
@@ -93,9 +91,11 @@ def _target_dict(target: Target) -> dict[str, Any]:
 
 def _number(value: Any) -> Any:
     if isinstance(value, Mapping):
+        # JSON has no tuples as keys: `("float16", "float32")` becomes "float16/float32".
         return {"/".join(key): number for key, number in value.items()}
     return value
 
 
 def _plain(array: np.ndarray) -> list[int]:
+    # The json module refuses NumPy's integers.
     return [int(number) for number in array]

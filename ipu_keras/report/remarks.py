@@ -1,4 +1,4 @@
-"""What to know about the figures of a program besides."""
+"""What else to know about the figures of a program."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,13 +15,12 @@ def remarks(
     guesses: Mapping[str, Sequence[str]],
     recompilations: Sequence[Recompilation],
 ) -> Iterator[str]:
-    """A sentence for each thing, without a full stop.
+    """Yields a sentence for each thing to know, without a full stop.
 
     Args:
-        model: The program.
-        pipeline: Of the program, if it has one.
-        guesses: Operations whose cost is guessed from their tensors, by what ends with "them".
-        recompilations: Of programs of this name, oldest first.
+        guesses: Operations whose cost is guessed, by the reason as a clause that "them"
+            completes.
+        recompilations: Recompilations of programs of this name, oldest first.
     """
     memory, ipus = model.memory, ipus_in_words(model.options)
     if ipus != "1 IPU":
@@ -32,6 +31,7 @@ def remarks(
         yield str(pipeline)
     if model.options.num_io_tiles:
         yield _of_io_tiles(model)
+    # Without this remark, a refusal for the size of code would look as sure as one for values.
     if not memory.code_fits:
         yield "Bytes of code are a guess of the model: no sizes of code are published"
     if model.program.remote_bytes:
@@ -49,7 +49,7 @@ def remarks(
 
 
 def _of_io_tiles(model: Model) -> str:
-    """Whether tiles for input and output hide copies with the host."""
+    """Says whether tiles for input and output hide copies with the host."""
     options, held = model.options, model.io_tile_bytes
     apart = f"{options.num_io_tiles:,} more tiles of each IPU are for input and output"
     if not options.place_ops_on_io_tiles:

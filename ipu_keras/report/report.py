@@ -30,15 +30,19 @@ if TYPE_CHECKING:
 class Report(Figures):
     """The modelled cost of one program on one target.
 
+    `ipu_keras.profile`, `last_report` and `what_if` make reports; there is no need to make one
+    by hand.
+
     Args:
         model: The program after all passes of the cost model.
-        rows: Its compute sets in the order of execution.
+        rows: The program's compute sets in the order of execution.
         error_bands: How far the model was from hardware.
-        batch_size: Samples of one step on one replica; `None` if it has none, or nobody
-            knows.
-        recompilations: Of programs that ran: why those of this name were compiled
-            again for the model or function, oldest first.
-        fixes: What would help a program that does not fit, as `suggest_fixes` found.
+        batch_size: Samples of one step on one replica; `None` if a step has no samples, or
+            their number is unknown.
+        recompilations: Why programs of this name were compiled again for the model or function,
+            oldest first; empty for programs that did not run.
+        fixes: Changes that would help a program that does not fit, as `suggest_fixes` found
+            them.
 
     Raises:
         ValueError: `batch_size` is not a positive integer.
@@ -54,11 +58,11 @@ class Report(Figures):
 
     @classmethod
     def of(cls, model: Model, batch_size: int | None = None) -> "Report":
-        """The report of a finished model.
+        """Makes the report of a finished model.
 
         Args:
-            model: After all passes.
-            batch_size: Samples of one step on one replica, if it has any.
+            model: The program after all passes of the cost model.
+            batch_size: Samples of one step on one replica, or `None` if it has none.
         """
         pairs = zip(model.program.compute_sets, model.costs, strict=True)
         count = model.options.gradient_accumulation_count
@@ -66,39 +70,40 @@ class Report(Figures):
         return cls(model=model, rows=rows, error_bands=error_bands(), batch_size=batch_size)
 
     def to_dataframe(self, by: str = "layer", sort: str | None = "cycles") -> "pandas.DataFrame":
-        """The rows in groups, as a data frame of pandas.
+        """Returns the rows in groups, as a data frame of pandas.
 
-        Its columns:
+        The columns are:
 
-        - `name`, `family`, `layer`, `backward`, `confidence`, `detail`: as of `Row`.
-        - `repeat`: how often it runs in a step; 1 for groups.
-        - `cycles`: tile cycles in a step, the sum of `compute_cycles`,
-          `exchange_cycles` and `sync_cycles`.
+        - `name`, `family`, `layer`, `backward`, `confidence`, `detail`: the same as in `Row`.
+        - `repeat`: how often the compute set runs in a step; 1 for groups.
+        - `cycles`: tile cycles in a step, the sum of `compute_cycles`, `exchange_cycles` and
+          `sync_cycles`.
         - `seconds`: the time of these cycles.
-        - `share`: of the step's cycles without copies between host and IPU, 0 to 1.
+        - `share`: the part of the step's cycles, 0 to 1; copies between host and IPU do not
+          count.
         - `flops`: floating point operations in a step.
         - `exchange_bytes`: bytes in a step for the tile that receives the most.
-        - `temporary_bytes`: bytes that a tile needs only while it runs; of a
-          group, the most.
-        - `ipu`: where it runs; of a group, where its first member does.
-        - `stage` and `phase`, if the step has parts: as of `Row`.
+        - `temporary_bytes`: bytes that a tile needs only while the compute set runs; for a
+          group, the largest number of its members.
+        - `ipu`: the IPU that it runs on; for a group, that of its first member.
+        - `stage` and `phase`, if the step has parts: the same as in `Row`.
 
         Args:
-            by: As `key` of `by`.
-            sort: As for `by`.
+            by: What the rows of a group have in common, one of the keys that `by` takes.
+            sort: The column to sort by, or `None`, as in `by`.
 
         Raises:
             ImportError: pandas is not installed.
-            ValueError: As for `by`.
+            ValueError: `by` or `sort` is not one of those.
         """
         clock_hz = self.model.target.clock_hz
         return data_frame(self.by(by, sort), clock_hz, self.busy_cycles)
 
     def diff(self, other: "Report") -> Difference:
-        """What changes from this report to another one.
+        """Returns what changes from this report to another one.
 
-        Layers are compared by name. Keras numbers the names that it makes up, so
-        layers of two models need names of their own to be compared.
+        Layers are compared by name. Keras numbers the names that it makes up, so layers of two
+        models need names of their own to be compared.
 
         Args:
             other: The report after a change; this one is from before.
@@ -126,40 +131,41 @@ class Report(Figures):
 
     @property
     def next_steps(self) -> tuple[NextStep, ...]:
-        """What to do about it, the most urgent first, each with lines to write."""
+        """What to do about the findings, the most urgent first, each with lines to write."""
         return next_steps(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, in a fixed order."""
+        """Returns the report as plain values, in a fixed order."""
         return plain_report(self)
 
     def to_json(self) -> str:
-        """The report as JSON: equal text for equal programs, targets and options."""
+        """Returns the report as JSON; equal programs, targets and options give equal text."""
         return json.dumps(self.to_dict(), indent=1)
 
     def to_chrome_trace(self) -> str:
-        """One step on a timeline, in the JSON form that chrome://tracing and Perfetto read.
+        """Returns one step on a timeline, as JSON for chrome://tracing and Perfetto.
 
-        Of a pipeline, all that happens between two weight updates, with its bubbles.
+        For a pipeline, the timeline shows everything between two weight updates, bubbles
+        included.
 
-        Compute sets follow each other; each is split into synchronization, exchange
-        and compute. Times are microseconds, memory is bytes over all tiles.
+        Compute sets follow each other; each is split into synchronization, exchange and
+        compute. Times are microseconds, memory is bytes over all tiles.
         """
         return json.dumps(chrome_trace(timeline_of(self)), indent=1)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
-        """Writes one step on a timeline as Perfetto's own format, for https://ui.perfetto.dev.
+        """Writes one step on a timeline in Perfetto's own format, for https://ui.perfetto.dev.
 
-        It shows what `to_chrome_trace` does: a process for each IPU with tracks for
-        host copies, layers and phases, and a counter of the memory in use, in
-        bytes over all tiles. Times are nanoseconds. Equal reports make equal files.
+        It shows the same as `to_chrome_trace`: a process for each IPU with tracks for host
+        copies, layers and phases, and a counter of the memory in use, in bytes over all tiles.
+        Times are nanoseconds. Equal reports make equal files.
 
         Args:
-            path: Of the file, by custom ending in `.pftrace`; one that exists is
+            path: The file to write, by custom ending in `.pftrace`; a file that exists is
                 replaced.
 
         Raises:
-            FileNotFoundError: There is no such folder.
+            FileNotFoundError: The folder of the file does not exist.
             ImportError: The package `perfetto` is not installed.
         """
         write_atomically(Path(path), perfetto_trace(timeline_of(self)))
@@ -167,24 +173,25 @@ class Report(Figures):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.
 
-        It begins with what to do next, and shows the memory of each tile, what lies there
-        while which compute set runs, bytes in use over time, the step on a timeline,
-        tables by layer, family and compute set, and where each number of the hardware
-        comes from. Equal reports give equal pages.
+        The page begins with what to do next. It shows the memory of each tile, what lies there
+        while which compute set runs, bytes in use over time, the step on a timeline, tables by
+        layer, family and compute set, and where each number of the hardware comes from. Equal
+        reports give equal pages.
 
         Args:
-            path: Of the file, which is replaced if it is there.
+            path: The file to write; a file that exists is replaced.
 
         Raises:
-            FileNotFoundError: There is no such folder.
+            FileNotFoundError: The folder of the file does not exist.
             ImportError: The libraries of `pip install "ipu-keras[report]"` are missing.
         """
+        # Importing it takes matplotlib and jinja2, which are an extra and slow to import.
         from ipu_keras.report import html
 
         write_atomically(Path(path), html.page(self).encode())
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; without the libraries that `to_html` needs, it shows the text."""
+        """Returns what a notebook shows, or `None`, after which it shows the text."""
         return notebook.cell(lambda html: html.notebook_cell(self))
 
     def __repr__(self) -> str:

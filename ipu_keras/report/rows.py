@@ -13,23 +13,26 @@ class Row:
     """A part of a program: one compute set, or a group of them.
 
     Args:
-        name: Of the compute set or group.
-        family: Of its operations, such as `"dot"`; `"mixed"` in groups of several.
-        layer: Path of the layer; empty if unknown.
-        backward: Whether it belongs to the gradient; in groups, whether all do.
-        repeat: How often it runs in one step; of a weight update, in each.
+        name: The name of the compute set or group.
+        family: The kind of its operations, such as `"dot"`; `"mixed"` if a group has several.
+        layer: The path of the layer; empty if unknown.
+        backward: Whether it computes gradients; for groups, whether all members do.
+        repeat: How often it runs in one step; for parts of a weight update, how often in one
+            update.
         compute_cycles: Tile cycles of its vertices in one step, on the slowest tile.
-        exchange_cycles: Of the exchange before them.
-        sync_cycles: Of synchronization.
+        exchange_cycles: Tile cycles of the exchange before them, in one step.
+        sync_cycles: Tile cycles of synchronization in one step.
         flops: Floating point operations in one step.
-        exchange_bytes: Bytes that the tile with the most receives in one step.
-        temporary_bytes: What a tile needs only while it runs, in bytes.
-        confidence: How sure the cycles are: `"calibrated"`, `"derived"` or
-            `"guessed"`; of a group, the least sure.
+        exchange_bytes: Bytes in one step for the tile that receives the most.
+        temporary_bytes: Bytes that a tile needs only while it runs.
+        confidence: How sure the cycles are: `"calibrated"`, `"derived"` or `"guessed"`; for a
+            group, the least sure of its members.
         detail: How it is computed, such as the method and splits of a plan.
-        ipu: Where it runs; of a group, where its first member does.
-        stage: The stage of the pipeline, if there is one; of a group, if all are in one.
-        weight_update: Whether it runs once for each weight update; in groups, whether all do.
+        ipu: The IPU that it runs on; for a group, that of its first member.
+        stage: The stage of the pipeline; `None` without a pipeline, and for a group in several
+            stages.
+        weight_update: Whether it runs once for each weight update; for groups, whether all
+            members do.
     """
 
     name: str
@@ -51,24 +54,23 @@ class Row:
 
     @property
     def phase(self) -> str:
-        """`"forward"`, `"backward"` or `"weight update"`."""
+        """The phase of the step: `"forward"`, `"backward"` or `"weight update"`."""
         if self.weight_update:
             return "weight update"
         return "backward" if self.backward else "forward"
 
     @property
     def cycles(self) -> int:
-        """Tile cycles in one step."""
+        """Tile cycles in one step: compute, exchange and synchronization."""
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
 
 def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
-    """The row of a compute set: its cost times how often it runs in a step.
+    """Returns the row of a compute set: the cost of one run times its runs in a step.
 
     Args:
-        one: The compute set.
-        cost: Of one run.
-        batches_per_update: Steps between two weight updates, of which each has a share.
+        batches_per_update: Steps between two weight updates, each of which has an equal share
+            of the update.
     """
     share = batches_per_update if one.weight_update else 1
     cost = cost.in_step(one, batches_per_update)
@@ -81,6 +83,7 @@ def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
         compute_cycles=cost.compute_cycles,
         exchange_cycles=cost.exchange_cycles,
         sync_cycles=cost.sync_cycles,
+        # Rounded up, as `Cost.in_step` rounds: no part of a weight update costs nothing.
         flops=-(-one.flops * one.repeat // share),
         exchange_bytes=cost.exchange_bytes,
         temporary_bytes=cost.temporary_bytes,
@@ -93,7 +96,7 @@ def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
 
 
 def group(name: str, members: Sequence[Row]) -> Row:
-    """The sum of several rows."""
+    """Returns the sum of several rows as one row."""
     families = {row.family for row in members}
     order = [confidence.value for confidence in Confidence]
     return Row(
@@ -107,6 +110,7 @@ def group(name: str, members: Sequence[Row]) -> Row:
         sync_cycles=sum(row.sync_cycles for row in members),
         flops=sum(row.flops for row in members),
         exchange_bytes=sum(row.exchange_bytes for row in members),
+        # Members run one after the other, and so use the same memory.
         temporary_bytes=max(row.temporary_bytes for row in members),
         confidence=max((row.confidence for row in members), key=order.index),
         ipu=members[0].ipu,
@@ -115,10 +119,10 @@ def group(name: str, members: Sequence[Row]) -> Row:
     )
 
 
-# What rows that no layer has are called.
+# The group of rows that belong to no layer.
 NO_LAYER = "(no layer)"
 
-# What rows are put together by; "op" leaves each on its own.
+# What rows are grouped by; "op" leaves each on its own.
 _KEYS: Mapping[str, Callable[[Row], str]] = {
     "layer": lambda row: row.layer or NO_LAYER,
     "family": lambda row: row.family,
@@ -129,7 +133,7 @@ _KEYS: Mapping[str, Callable[[Row], str]] = {
     "op": lambda row: row.name,
 }
 
-# Columns that rows are sorted by, the largest first; and by name, in the order of letters.
+# Columns whose largest numbers come first; names are sorted by letters instead.
 _NUMBERS = (
     "cycles",
     "compute_cycles",
@@ -149,16 +153,12 @@ def _stage_name(row: Row) -> str:
 
 
 def arranged(rows: Sequence[Row], key: str, sort: str | None) -> tuple[Row, ...]:
-    """Rows in groups, in an order.
+    """Returns rows in groups, in an order.
 
     Args:
-        rows: In the order of execution.
-        key: What the rows of a group have in common; `"op"` for rows as they are.
-        sort: A column, or `None` for the order of execution, which is that of
-            the first row in a group.
-
-    Raises:
-        ValueError: No such key or column.
+        key: What the rows of a group have in common; `"op"` leaves each on its own.
+        sort: A column, or `None` for the order of execution, in which a group stands where its
+            first row does.
     """
     if key not in _KEYS:
         raise ValueError(f"Rows are grouped by one of {', '.join(_KEYS)}. Received: {key!r}")
@@ -170,7 +170,8 @@ def arranged(rows: Sequence[Row], key: str, sort: str | None) -> tuple[Row, ...]
     if sort is not None:
         found.sort(key=lambda row: row.name)
     if sort in _NUMBERS:
-        # Equal ones stay in the order of their names.
+        # The sort is stable: rows with equal numbers stay in the order of their names, so that
+        # equal programs give equal reports.
         found.sort(key=lambda row: -getattr(row, sort))
     return tuple(found)
 

@@ -7,15 +7,18 @@ from ipu_keras.cost.model import Model
 
 
 def schedule_dot(model: Model) -> str:
-    """A modelled program in Graphviz's DOT language.
+    """Draws a modelled program in Graphviz's DOT language.
 
-    A box is a compute set with its position in the schedule, its family, its
-    cycles in one step and its layer. Dashed arrows are the order of
-    execution, the others lead from who makes a value to who reads it. Ovals are
-    what a step starts with: the variables and the infeed.
+    A box is a compute set with its position in the schedule, its family, its cycles in one step
+    and its layer. Dashed arrows show the order of execution; the others lead from the compute
+    set that makes a value to those that read it. Ovals are what a step starts with: the
+    variables and the infeed.
 
     Args:
-        model: A finished one.
+        model: A model after all passes, such as `report.model`.
+
+    Returns:
+        The text of a `.dot` file.
     """
     return "\n".join(
         [f"digraph {_quoted(model.name)} {{", "  node [shape=box];", *_lines(model), "}", ""]
@@ -35,6 +38,7 @@ def _lines(model: Model) -> Iterator[str]:
         yield f"  s{k} [label={_quoted(_label(k, one, cost.cycles * one.repeat))}];"
         if k:
             yield f"  s{k - 1} -> s{k} [style=dashed];"
+        # A product of a value with itself reads it twice, and needs one arrow.
         for name in dict.fromkeys(one.reads):
             if name in made_by:
                 yield f"  {made_by[name]} -> s{k};"

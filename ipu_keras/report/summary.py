@@ -11,17 +11,13 @@ from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.pipeline_view import stage_table
 from ipu_keras.report.text import cost_table, layer_table, memory_table, rendered
 
-# Layers that are shown.
+# Layers that the text shows; `Report.to_dataframe` has all of them.
 _NUM_LAYERS = 15
 _NUM_LAYERS_IN_SHORT = 5
 
 
 def summary(report: Figures) -> str:
-    """The figures, what to know about them, and tables of layers, families and memory.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns the figures, remarks on them, and tables of layers, families and memory."""
     layers, families, memory = report.layers, report.by("family"), report.model.memory
     return rendered(
         *_lines(report),
@@ -35,11 +31,7 @@ def summary(report: Figures) -> str:
 
 
 def short_summary(report: Figures) -> str:
-    """A line each on time and memory, and the layers that take the longest.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns one line on time, one on memory, and the layers that take the longest."""
     layers = report.layers
     title = f"Layers (the longest of {len(layers)})"
     return rendered(
@@ -64,7 +56,7 @@ def _lines(report: Figures) -> Iterator[str | Text]:
 
 
 def _verdict(report: Figures) -> tuple[str, str | Text]:
-    """What a step takes, and whether it fits."""
+    """Returns one line on the time of a step, and one on whether it fits."""
     model, memory = report.model, report.model.memory
     head = (
         f"{report.name} on {model.target.name}: {report.cycles_per_step:,} cycles per step, "
@@ -78,7 +70,7 @@ def _verdict(report: Figures) -> tuple[str, str | Text]:
 
 
 def _pace(report: Figures) -> Iterator[str]:
-    """Lines on samples and executions, if there is something to say."""
+    """Yields lines on samples, weight updates and executions, where there are any."""
     if report.samples_per_second is not None:
         yield f"{report.samples_per_second:,.0f} samples/s, {samples_in_words(report)}"
     count = report.model.options.gradient_accumulation_count

@@ -1,4 +1,4 @@
-"""Which tensors of a program lie on which tiles."""
+"""Which tensors of a program lie on which tiles, for `--tensor_map_file_path`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +10,10 @@ from ipu_keras.ir import num_elements
 
 
 def tensor_map(model: Model) -> dict[str, Any]:
-    """The tensors of a modelled program, as plain values for a JSON file.
+    """Lists the tensors of a modelled program, as plain values for a JSON file.
 
     Args:
-        model: A finished one.
+        model: A model after all passes, such as `report.model`.
 
     Returns:
         `{"mappings": {program: [tensor, ...]}}`. A tensor is a list: the operation that
@@ -40,7 +40,7 @@ def _tensors(model: Model) -> Iterator[tuple]:
     for name, value in program.values.items():
         operation, index = _operation(name)
         elements = num_elements(value.spec)
-        # What is written in place lies where the variable does.
+        # A variable is updated in place: its new value lies where the variable does.
         region = model.regions[program.updates.get(name, name)]
         yield (
             operation,
@@ -60,8 +60,9 @@ def _operation(name: str) -> tuple[str, int]:
 
 
 def _shares(region: Region, elements: int, num_tiles: int, *, first_of_ipu: int) -> list[list[int]]:
-    """Tiles and their elements: as even as can be, the fuller tiles first."""
+    """Returns tiles and their elements, spread as evenly as possible, the fuller tiles first."""
     share, more = divmod(elements, region.num_tiles)
+    # With fewer elements than tiles, the last tiles of the region hold none.
     used = region.num_tiles if share else more
     return [
         [first_of_ipu + (region.first_tile + position) % num_tiles, share + (position < more)]

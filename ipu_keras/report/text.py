@@ -1,4 +1,4 @@
-"""Tables for a terminal: as wide as it is, and numbers in one piece."""
+"""Tables for a terminal: as wide as it is, and without a number broken in two."""
 
 import io
 import math
@@ -16,10 +16,10 @@ from ipu_keras.report.layers import Layer
 from ipu_keras.report.rows import Row
 from ipu_keras.settings.names import legible
 
-# Columns of characters of a terminal; also where there is none, as in files and notebooks.
+# Characters in a line of a terminal; also where there is none, as in files and notebooks.
 _LEAST_WIDTH = 80
 
-# Where words go on in further lines, the characters of a line, at least: of names, and of others.
+# Wrapped cells have lines of at least so many characters: names, and other words.
 _LEAST_NAME, _LEAST_WORDS = 20, 16
 
 
@@ -27,16 +27,14 @@ _LEAST_NAME, _LEAST_WORDS = 20, 16
 class PlainTable:
     """A table whose cells are texts, for a terminal or for a page.
 
-    Where a terminal is too narrow, words and headings go on in further lines. Numbers do not: the
-    table is drawn closer, or as several, which begin with the same names.
+    Where a terminal is too narrow, words and headings are wrapped. Numbers are not: the table
+    is drawn without spaces around its cells, or as several tables that repeat the names.
 
     Args:
-        title: Above it.
-        columns: Their headings.
-        rows: The cells of each, of which the first one is its name.
-        words: The columns besides the first whose cells are words, by their headings. The cells
-            of others are numbers.
-        footer: The cells below all others, if there are any.
+        columns: The headings, of which the first is that of the names.
+        words: Headings of the columns, besides the first, whose cells are words; the cells of
+            all others are numbers.
+        footer: Cells below all others; empty for none.
     """
 
     title: str
@@ -46,11 +44,7 @@ class PlainTable:
     footer: tuple[str, ...] = ()
 
     def drawn(self, width: int) -> Iterator[Table]:
-        """Its one or more tables; none if it has no rows.
-
-        Args:
-            width: Of the terminal, in characters.
-        """
+        """Yields the tables that show it in `width` characters; none if it has no rows."""
         if not self.rows:
             return
         name, *others = (self._column(place) for place in range(len(self.columns)))
@@ -79,12 +73,12 @@ class _Column:
 
     @property
     def width(self) -> int:
-        """Characters of its longest cell."""
+        """Characters of the longest cell."""
         return max(map(cell_len, (self.heading, *self._values)))
 
     @property
     def least_width(self) -> int:
-        """The same where headings, and words, go on in further lines."""
+        """Characters of the longest cell after headings, and words, have been wrapped."""
         if self.least_words is not None:
             return min(self.width, self.least_words)
         return max(map(cell_len, (*self.heading.split(), *self._values)), default=0)
@@ -95,7 +89,7 @@ class _Column:
 
 
 def _drawn(name: _Column, others: Sequence[_Column], width: int) -> Iterator[Table]:
-    """One table that fits; without spaces around its cells, or several, if it needs that."""
+    """Yields one table if it fits, without spaces around its cells if needed, else several."""
     whole = [name, *others]
     for padding in (1, 0):
         if _least(whole, padding) <= width:
@@ -106,7 +100,7 @@ def _drawn(name: _Column, others: Sequence[_Column], width: int) -> Iterator[Tab
 
 
 def _parts(name: _Column, others: Sequence[_Column], width: int) -> list[list[_Column]]:
-    """As few as can be, with as many columns each, after the names."""
+    """Returns as few groups of columns as fit, of similar size, each after the names."""
     parts = [[name]]
     for count in range(2, len(others) + 1):
         size = math.ceil(len(others) / count)
@@ -121,13 +115,14 @@ def _least(columns: Sequence[_Column], padding: int) -> int:
 
 
 def _line(widths: Sequence[int], padding: int) -> int:
-    """Characters of a line of cells, with what is drawn around them."""
+    """Returns the characters of a line of cells, with the lines drawn around them."""
     return sum(widths) + (1 + 2 * padding) * len(widths) + 1
 
 
 def _table(columns: Sequence[_Column], width: int, padding: int) -> Table:
     widths = [one.least_width for one in columns]
-    # What is left is for those that lack the least: prose is read in lines, names are not.
+    # Spare characters go to the columns that lack the fewest: prose reads well when wrapped,
+    # names do not.
     for place in sorted(range(len(columns)), key=lambda k: columns[k].width - widths[k]):
         spare = max(width - _line(widths, padding), 0)
         widths[place] += min(spare, columns[place].width - widths[place])
@@ -146,21 +141,22 @@ def _table(columns: Sequence[_Column], width: int, padding: int) -> Table:
 
 
 class _Page(io.StringIO):
-    """A text for standard output, which may be that of a terminal with few characters."""
+    """A text for standard output, which may be a terminal with few characters."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of standard output; rich draws boxes in ASCII if it has no others."""
         return _encoding()
 
 
 def _encoding() -> str:
-    # What takes the place of standard output for a while may be a text, which has all characters.
+    # Standard output may be redirected to a `StringIO`, which has no encoding and takes everything.
     streams = sys.stdout, sys.__stdout__
     return next((found for one in streams if (found := getattr(one, "encoding", None))), "utf-8")
 
 
 def printable(text: str) -> str:
-    """A text without what the terminal would obey or cannot show, which is written as Python does.
+    """Escapes what a terminal would obey or cannot show, in the way that Python writes it.
 
     Args:
         text: A line of names that come from anywhere, such as a model of somebody else's.
@@ -175,13 +171,14 @@ def printable(text: str) -> str:
 
 
 def rendered(*parts: str | Text | PlainTable) -> str:
-    """Paragraphs and tables as plain text, as wide as the terminal.
+    """Returns paragraphs and tables as plain text, as wide as the terminal.
 
-    Where standard output is no terminal, they are as wide as `COLUMNS` of the environment says,
-    or 80 characters; they never have less. They are of the characters that it takes.
+    Where standard output is no terminal, the text is as wide as `COLUMNS` of the environment
+    says, or 80 characters; it is never narrower. It has only characters that standard output
+    takes.
 
     Args:
-        *parts: In their order. A `Text` stays on one line, whatever its length.
+        *parts: Paragraphs and tables in order; a `Text` stays on one line, whatever its length.
     """
     width = max(_LEAST_WIDTH, shutil.get_terminal_size((_LEAST_WIDTH, 0)).columns)
     text = _Page()
@@ -199,13 +196,7 @@ def rendered(*parts: str | Text | PlainTable) -> str:
 
 
 def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> PlainTable:
-    """A line for each row.
-
-    Args:
-        title: Above the table.
-        rows: In their order.
-        total_cycles: Of which the share of each row is shown.
-    """
+    """Makes a table with a line for each row, and its share of `total_cycles`."""
     names = ("name", "cycles", "share", "compute", "exchange", "sync", "MFLOP", "confidence")
     return PlainTable(
         title=title,
@@ -228,13 +219,7 @@ def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> PlainTable
 
 
 def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> PlainTable:
-    """A line for each layer: what it has, does, needs and takes.
-
-    Args:
-        title: Above the table.
-        layers: In their order.
-        total_cycles: Of which the share of each layer is shown.
-    """
+    """Makes a table with a line for each layer, and its share of `total_cycles`."""
     has = ("name", "parameters", "MFLOP", "variables KiB", "at peak KiB")
     return PlainTable(
         title=title,
@@ -257,12 +242,7 @@ def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> Plain
 
 
 def memory_table(always_live: Mapping[str, int], not_always_live: Mapping[str, int]) -> PlainTable:
-    """A line for each category, and their sums.
-
-    Args:
-        always_live: Bytes over all tiles, by category.
-        not_always_live: The same of what is in use some of the time.
-    """
+    """Makes a table with a line for each category of memory, and their sums."""
     sides = always_live, not_always_live
     return PlainTable(
         title="Memory of all tiles",

@@ -1,4 +1,7 @@
-"""What happens in one step, and when, as a value that the trace formats are written from."""
+"""A step as slices of time, as a value that both trace formats are written from.
+
+Times are tile cycles here: each format rounds them in its own unit.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +15,7 @@ from ipu_keras.cost.pipeline.timing import Event, PipelineTiming
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.rows import Row
 
-# One above the other, on each IPU.
+# Tracks of an IPU, in the order in which viewers show them from the top.
 TRACKS = ("host copies", "layers", "phases")
 _HOST, _LAYERS, _PHASES = TRACKS
 # The counter below them.
@@ -24,11 +27,10 @@ class Slice:
     """Something that takes time.
 
     Args:
-        track: One of `TRACKS`.
-        name: What happens.
+        track: The row that it is shown in, one of `TRACKS`.
         start: Tile cycles after the beginning of the step.
         cycles: Tile cycles that it takes.
-        details: What a viewer shows of it besides.
+        details: What a viewer shows when the slice is clicked.
     """
 
     track: str
@@ -44,7 +46,7 @@ class MemorySample:
 
     Args:
         start: Tile cycles after the beginning of the step.
-        num_bytes: Over all tiles of the IPU.
+        num_bytes: Bytes over all tiles of the IPU.
     """
 
     start: int
@@ -56,9 +58,8 @@ class IpuTimeline:
     """What one IPU does in a step.
 
     Args:
-        name: Of the IPU.
-        slices: Those of a track do not overlap, and are in order of time.
-        memory: In order of time.
+        slices: The slices in order of time; those of a track do not overlap.
+        memory: The samples in order of time.
     """
 
     name: str
@@ -68,11 +69,11 @@ class IpuTimeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """One step.
+    """What all IPUs do in one step.
 
     Args:
         clock_hz: Tile cycles per second.
-        ipus: One for each IPU, in order of their number.
+        ipus: Timelines of the IPUs, in order of their numbers.
     """
 
     clock_hz: float
@@ -80,11 +81,7 @@ class Timeline:
 
 
 def timeline_of(report: Figures) -> Timeline:
-    """One step of a program; of a pipeline, all between two weight updates.
-
-    Args:
-        report: A `Report`.
-    """
+    """Returns one step of a program; for a pipeline, everything between two weight updates."""
     target, memory = report.model.target, report.model.memory
     always_live = memory.always_live_by_tile.reshape(memory.num_ipus, -1).sum(axis=1)
     ipus = tuple(
@@ -104,6 +101,8 @@ def _timeline_of_ipu(report: Figures, ipu: int, live: np.ndarray) -> IpuTimeline
     for one, num_bytes in zip(report.model.program.compute_sets, live, strict=False):
         part = work_of_part(one, ipu)
         if one.ipu == ipu:
+            # A part is one slice for all of its compute sets: it shows the most that any of
+            # them needs.
             by_part[part] = max(by_part.get(part, 0), int(num_bytes))
     host = report.host_cycles * run.plan.num_micro_batches
     return pipeline_timeline(name, timing, ipu=ipu, host_cycles=host, live_bytes=by_part)
@@ -112,17 +111,16 @@ def _timeline_of_ipu(report: Figures, ipu: int, live: np.ndarray) -> IpuTimeline
 def ipu_timeline(
     name: str, rows: Sequence[Row], *, ipu: int, host_cycles: int, live_bytes: Iterable[int]
 ) -> IpuTimeline:
-    """The step of one IPU: copies between it and the host, then one compute set after the other.
+    """Returns the step of one IPU: copies with the host, then one compute set after the other.
 
-    Each compute set is split into synchronization, exchange and compute, in the order
-    in which they take place. While another IPU runs one, this one waits.
+    Each compute set is split into synchronization, exchange and compute, in the order in which
+    they take place. While another IPU runs one, this one waits.
 
     Args:
-        name: Of the IPU.
-        rows: Those of all IPUs in the order of execution.
-        ipu: Whose rows are shown. The first IPU exchanges data with the host.
-        host_cycles: Of the copies between host and IPU.
-        live_bytes: While each row runs, over all tiles of the IPU.
+        rows: Rows of all IPUs in the order of execution.
+        ipu: The IPU whose rows are shown; the first one exchanges data with the host.
+        host_cycles: Tile cycles of the copies between host and IPU.
+        live_bytes: Bytes over all tiles of the IPU while each row runs.
     """
     starts = list(accumulate((row.cycles for row in rows), initial=host_cycles))
     slices = []
@@ -143,14 +141,13 @@ def ipu_timeline(
 def pipeline_timeline(
     name: str, timing: PipelineTiming, *, ipu: int, host_cycles: int, live_bytes: Mapping[Part, int]
 ) -> IpuTimeline:
-    """What one IPU of a pipeline does between two weight updates, and when it waits.
+    """Returns what one IPU of a pipeline does between two weight updates, and when it waits.
 
     Args:
-        name: Of the IPU.
-        timing: Of the pipeline.
-        ipu: Whose work is shown. The first one exchanges data with the host, all at first.
-        host_cycles: Of the copies between host and IPU, of all micro-batches.
-        live_bytes: While each part runs, over all tiles of the IPU; `Part.ipu` is this one.
+        ipu: The IPU whose work is shown; the first one exchanges all data with the host at the
+            beginning.
+        host_cycles: Tile cycles of the copies between host and IPU, for all micro-batches.
+        live_bytes: Bytes over all tiles of the IPU while each of its parts runs.
     """
     found = [event for event in timing.events if event.instruction.part.ipu == ipu]
     slices = [_piece(event, host_cycles) for event in found if event.cycles and not _copies(event)]
@@ -191,7 +188,7 @@ def _piece(event: Event, offset: int) -> Slice:
 
 
 def _copy_slices(events: Iterable[Event], offset: int) -> Iterator[Slice]:
-    """Copies that begin together, to several IPUs, as one slice."""
+    """Yields copies to several IPUs that begin together as one slice each."""
     copies = [event for event in events if _copies(event) and event.cycles]
     for _, group in groupby(copies, key=lambda event: event.start):
         together = list(group)

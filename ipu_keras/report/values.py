@@ -1,4 +1,4 @@
-"""Where the values of a program lie, and while which compute sets: its memory map."""
+"""The memory map of a program: where values lie, and while which compute sets they are there."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,20 +17,14 @@ class PlacedValue:
     """A value that has memory on tiles.
 
     Args:
-        name: Of the value.
-        layer: That makes it or, if none does, uses it first; empty if unknown.
-        kind: `"variable"`, `"constant"`, `"activation"`, `"from the infeed"`, or `"stash"`, which
-            a pipeline keeps of earlier batches.
-        shape: Of it.
-        dtype: Of it.
-        num_bytes: On all tiles.
-        tile_bytes: On the tile that holds the most of it.
-        ipu: Where it lies.
+        layer: The layer that makes the value or, if none does, uses it first; empty if unknown.
+        kind: `"variable"`, `"constant"`, `"activation"`, `"from the infeed"`, or `"stash"`,
+            which is what a pipeline keeps of earlier batches.
+        num_bytes: Bytes over all tiles.
+        tile_bytes: Bytes on the tile that holds the most of the value.
         first_tile: The first of its tiles; after the last tile of an IPU comes tile 0.
-        num_tiles: How many hold some of it.
-        first: The compute set, by its place in the order of execution, from which on it is there.
-        last: The last one at which it is.
-        is_always_live: Whether it is there all the time.
+        first: The position in the order of execution of the first compute set that needs it.
+        last: The position of the last compute set that needs it.
     """
 
     name: str
@@ -48,11 +42,7 @@ class PlacedValue:
     is_always_live: bool
 
     def tiles_in_words(self, tiles_of_ipu: int) -> str:
-        """Its tiles, such as `"0 to 9"`, or `"1470 to 1471, 0 to 3"` where it goes on at tile 0.
-
-        Args:
-            tiles_of_ipu: That an IPU has.
-        """
+        """Names the tiles, as `"0 to 9"`, or `"1470 to 1471, 0 to 3"` if they go on at tile 0."""
         end = self.first_tile + self.num_tiles
         parts = [(self.first_tile, min(end, tiles_of_ipu)), (0, end - tiles_of_ipu)]
         ranges = [(first, stop - 1) for first, stop in parts if stop > first]
@@ -60,12 +50,9 @@ class PlacedValue:
 
 
 def placed_values(model: Model) -> tuple[PlacedValue, ...]:
-    """The values of a program that have memory of their own, those with the most bytes first.
+    """Returns the values that have memory of their own, those with the most bytes first.
 
-    What a pipeline keeps of earlier batches is a value of its own.
-
-    Args:
-        model: After all passes.
+    What a pipeline keeps of earlier batches counts as a value of its own.
     """
     layers = layers_of_values(model.program)
     found = (_placed(model, *one, layers) for one in _lifetimes(model.program))
@@ -73,15 +60,17 @@ def placed_values(model: Model) -> tuple[PlacedValue, ...]:
 
 
 def _lifetimes(program: FlatProgram) -> Iterator[tuple[str, Lifetime | None, int]]:
-    """Names, when they are there, and how often; no lifetime is all the time."""
+    """Yields names, lifetimes (`None` if always live) and the number of copies."""
     owners, alive = storage(program), lifetimes(program)
     for name, value in program.values.items():
+        # Remote values have no tiles. The others share the memory of an owner, which counts it.
         if value.role == "remote" or name in program.updates or owners[name] != name:
             continue
         if value.role in _KEPT:
             yield name, None, 1
         elif name in alive:
             yield name, alive[name], 1
+        # A stash holds batches of different ages, so some of it is in use at any time.
         if program.stashes.get(name):
             yield name, None, program.stashes[name]
 

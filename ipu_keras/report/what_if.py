@@ -22,8 +22,8 @@ class Choice:
     """One combination of choices.
 
     Args:
-        choices: By name; `batch_size` is always among them.
-        report: What the step would cost.
+        choices: What was chosen, by name; `batch_size` is always among them.
+        report: The report of the step under these choices.
     """
 
     choices: Mapping[str, Any]
@@ -31,26 +31,26 @@ class Choice:
 
     @property
     def num_ipus(self) -> int:
-        """IPUs of all replicas."""
+        """The number of IPUs of all replicas together."""
         return self.report.num_ipus
 
     @property
     def fits(self) -> bool:
-        """As the report's."""
+        """Whether the program fits into the memory of every tile."""
         return self.report.fits
 
     @property
     def samples_per_second(self) -> float | None:
-        """As the report's; `None` if the step takes no time."""
+        """Samples of all replicas in a second; `None` if the step takes no time."""
         return self.report.samples_per_second
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A table of choices.
+    """A table of choices, as `ipu_keras.what_if` makes it.
 
     Args:
-        rows: At least one, in the order of the choices.
+        rows: One or more combinations, in the order of the choices.
     """
 
     rows: tuple[Choice, ...]
@@ -59,20 +59,21 @@ class WhatIf:
     def best(self) -> Choice | None:
         """The smallest choice that fits; `None` if none does.
 
-        It has the fewest IPUs, and of these takes the least time per sample.
+        It has the fewest IPUs and, among those with as many, takes the least time per sample.
         """
         return smallest_that_fits(self.rows)
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The choices as a data frame of pandas, a line each, in their order.
+        """Returns the choices as a data frame of pandas, a line each, in their order.
 
-        Its columns:
+        The columns are:
 
-        - the choices by name; of a `Target`, its name.
-        - `cycles_per_step`, `seconds_per_step`, `samples_per_second`, `fits` and `bound`: as of
-          `Report`.
-        - `max_tile_bytes` and `tile_bytes`: bytes on the fullest tile, and what a tile has.
-        - `is_best`: whether it is `best`.
+        - the choices by name; for a `Target`, its name.
+        - `cycles_per_step`, `seconds_per_step`, `samples_per_second`, `fits` and `bound`: the
+          same as in `Report`.
+        - `max_tile_bytes` and `tile_bytes`: bytes on the fullest tile, and the bytes that a
+          tile has.
+        - `is_best`: whether the choice is `best`.
 
         Raises:
             ImportError: pandas is not installed.
@@ -109,7 +110,7 @@ class WhatIf:
         )
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; without the libraries of HTML reports, it shows the text."""
+        """Returns what a notebook shows, or `None`, after which it shows the text."""
         title = f"{self.rows[0].report.name} on {self._targets()}"
         return notebook.cell(lambda html: html.tables_cell(title, (self._table(),)))
 

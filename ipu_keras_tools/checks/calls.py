@@ -1,4 +1,7 @@
-"""What calls of libraries are refused, by their arguments: the errors that they will raise."""
+"""Finds calls of libraries that are refused for their arguments, with the errors that they raise.
+
+Rules give the errors in Keras's own words, as `keras_2_habits` tells advice by these.
+"""
 
 import inspect
 import os
@@ -17,13 +20,13 @@ from ipu_keras.settings import config_setters as setters
 from ipu_keras.utils import create_ipu_config
 from ipu_keras_tools.checks.values import Instance, Known, is_a, is_symbolic
 
-# Of functions of TensorFlow between layers; what Keras says is explained by itself.
+# Advice for functions of TensorFlow between layers.
 BETWEEN_LAYERS = (
     "Between layers, write a function of `keras.ops`, or have a layer call TensorFlow's: "
     "`keras.layers.Lambda(function)(x)`, or the `call` of a layer of your own."
 )
 
-# Methods of datasets that give one.
+# Methods of datasets that make another dataset.
 _MAKING_DATASETS = frozenset(
     (
         *("from_generator", "from_tensor_slices", "from_tensors", "list_files", "range", "zip"),
@@ -32,7 +35,7 @@ _MAKING_DATASETS = frozenset(
     )
 )
 
-# Endings that Keras 3 writes.
+# Endings of files that Keras 3 writes.
 _MODEL_FILES = (".keras", ".h5", ".hdf5")
 _WEIGHT_FILES = (".weights.h5",)
 _OF_WEIGHTS = "Weights are in files that end in `.weights.h5`, and of models in `.keras` or `.h5`."
@@ -47,11 +50,11 @@ class Call:
     """A call, with what is known of its arguments.
 
     Args:
-        function: What is called; a class, or a function as its class has it.
+        function: The class that is called, or the function as its class has it.
         owner: The instance whose method it is, if it is one.
-        positional: In order, without `self`; those after a starred one are left out.
-        named: By name.
-        is_complete: Whether these are all, with no starred ones.
+        positional: Positional arguments in order, without `self`; those after a starred one are
+            left out.
+        is_complete: Whether these are all arguments, with no starred ones.
     """
 
     function: Callable[..., Any]
@@ -61,33 +64,19 @@ class Call:
     is_complete: bool
 
     def argument(self, name: str, place: int) -> Any:
-        """What is known of an argument that may be given either way; `None` if it is not given.
-
-        Args:
-            name: Of it.
-            place: Among the positional ones.
-        """
+        """Returns what is known of an argument that may be given by name or place, or `None`."""
         given = self.positional[place] if place < len(self.positional) else None
         return self.named.get(name, given)
 
 
 def refusals(call: Call) -> Iterator[Exception]:
-    """The errors that a call will raise, as far as its arguments tell.
-
-    Args:
-        call: Of a class or function of a library.
-    """
+    """Yields the errors that a call will raise, as far as its arguments tell."""
     for rule in _RULES:
         yield from rule(call)
 
 
 def refusals_of_base(base: type, call: Call) -> Iterator[Exception]:
-    """The same of `super().__init__(...)` in a class of the script.
-
-    Args:
-        base: The class of the library.
-        call: Of its `__init__`.
-    """
+    """Yields the errors of `super().__init__(...)` in a class of the script."""
     yield from unknown_names(Call(base, None, (), call.named, call.is_complete))
     if not call.positional:
         return
@@ -117,11 +106,7 @@ def _takes_names_only(base: type, is_self_or_name: bool) -> bool:
 
 
 def unknown_names(call: Call) -> Iterator[Exception]:
-    """Arguments by names that a function or class does not have.
-
-    Args:
-        call: Of it.
-    """
+    """Yields errors for arguments by names that a function or class does not have."""
     function = call.function
     if isinstance(function, type):
         names = _names_of_class(function)
@@ -133,7 +118,8 @@ def unknown_names(call: Call) -> Iterator[Exception]:
     given = {name: getattr(call.named[name], "value", ...) for name in unknown}
     if isinstance(function, type) and issubclass(function, keras.layers.Layer):
         said = f"Unrecognized keyword arguments passed to {function.__name__}: {given}"
-        # Layers for IPUs take some of Keras's arguments without naming them.
+        # Layers for IPUs take some of Keras's arguments without naming them, so they are refused
+        # only what Keras 2 is known to have taken.
         if function.__module__.startswith("keras.") or advice(ValueError(said)):
             yield ValueError(said)
     elif isinstance(function, type) and issubclass(function, keras.optimizers.Optimizer):
@@ -149,7 +135,7 @@ def unknown_names(call: Call) -> Iterator[Exception]:
 
 
 def _names_of_function(function: Callable[..., Any], call: Call) -> set[str] | None:
-    """Names of a function's parameters; `None` if it takes any, or nobody knows."""
+    """Returns names of a function's parameters; `None` if it takes any, or nobody knows."""
     if not isinstance(function, FunctionType):
         return None
     try:
@@ -164,7 +150,7 @@ def _names_of_function(function: Callable[..., Any], call: Call) -> set[str] | N
 
 
 def _names_of_class(kind: type) -> set[str] | None:
-    """Names that a class takes when it is made; `None` if it takes any, or nobody knows."""
+    """Returns names that a class takes when it is made; `None` if it takes any, or nobody knows."""
     if "__new__" in vars(kind) and not issubclass(kind, keras.layers.Layer):
         return None
     found: set[str] = set()
@@ -179,35 +165,28 @@ def _names_of_class(kind: type) -> set[str] | None:
         if not isinstance(made, FunctionType):
             return None
         parameters = inspect.signature(made).parameters.values()
-        # Some are taken out of others by their names, such as `alpha` of `LeakyReLU`.
+        # Layers take some arguments out of `**kwargs` by their names, such as `alpha` of
+        # `LeakyReLU`: these are texts in their code.
         found |= {one.name for one in parameters} | texts_in(made)
         if base is keras.layers.Layer or base.__module__.endswith("base_optimizer"):
             return found
         if not any(one.kind is one.VAR_KEYWORD for one in parameters):
             return found
-        # Others may keep what they have not named, as lists of callbacks do.
+        # Other classes may keep what they have not named, as lists of callbacks do.
         if not issubclass(kind, keras.layers.Layer | keras.optimizers.Optimizer):
             return None
     return None
 
 
 def texts_in(function: FunctionType) -> set[str]:
-    """The constant texts in a function's code, as far as they are whole values.
-
-    Args:
-        function: It.
-    """
+    """Returns the constant texts in a function's code, as far as they are whole values."""
     return {one for one in function.__code__.co_consts if isinstance(one, str)}
 
 
 def dataset_made(call: Call) -> Any:
-    """What is known of the `tf.data.Dataset` that a call makes, of arrays or of another one.
+    """Returns what is known of the `tf.data.Dataset` that a call makes; `None` if it makes none.
 
-    Args:
-        call: Of a library.
-
-    Returns:
-        An instance, as those of TensorFlow 1 make their own; `None` if it makes none.
+    Datasets of TensorFlow 1 make datasets of TensorFlow 1.
     """
     if _name(call) not in _MAKING_DATASETS:
         return None
@@ -217,11 +196,7 @@ def dataset_made(call: Call) -> Any:
 
 
 def needs_values(call: Call) -> bool:
-    """Whether it is a function of TensorFlow that is given a tensor of Keras without a value.
-
-    Args:
-        call: Of a library.
-    """
+    """Whether a function of TensorFlow is given a tensor of Keras without a value."""
     module = getattr(call.function, "__module__", None) or ""
     is_of_tensorflow = module.startswith(("tensorflow.", "ipu_keras.ops"))
     takes_structures = module.startswith("tensorflow.python.util.nest")
@@ -231,7 +206,7 @@ def needs_values(call: Call) -> bool:
 
 
 def _tensors_without_values(call: Call) -> Iterator[Exception]:
-    """Functions of TensorFlow in the middle of a functional model."""
+    """Refuses functions of TensorFlow in the middle of a functional model."""
     if needs_values(call):
         yield ValueError(
             "A KerasTensor cannot be used as input to a TensorFlow function. A KerasTensor is a "
@@ -241,7 +216,7 @@ def _tensors_without_values(call: Call) -> Iterator[Exception]:
 
 
 def _shapes(call: Call) -> Iterator[Exception]:
-    """`shape=(80)`, which is a number."""
+    """Refuses `shape=(80)`, which is a number."""
     if call.function not in (keras.Input, keras.layers.InputLayer):
         return
     shape = call.argument("shape", 0)
@@ -250,7 +225,7 @@ def _shapes(call: Call) -> Iterator[Exception]:
 
 
 def _optimizers(call: Call) -> Iterator[Exception]:
-    """What `compile` takes for an optimizer, and what cannot be made any more."""
+    """Refuses optimizers that `compile` does not take, or that cannot be made any more."""
     if getattr(call.function, "__name__", "") == "LegacyOptimizerWarning":
         yield ImportError("`keras.optimizers.legacy` is not supported in Keras 3.")
     if not (is_a(call.owner, keras.Model) and _name(call) == "compile"):
@@ -265,7 +240,7 @@ def _optimizers(call: Call) -> Iterator[Exception]:
 
 
 def _of_layers(call: Call) -> Iterator[Exception]:
-    """`add_weight` and `add_variable` with the name first, and `add_metric`."""
+    """Refuses `add_weight` and `add_variable` with the name first, and `add_metric`."""
     name = _name(call)
     if not is_a(call.owner, keras.layers.Layer):
         return
@@ -287,7 +262,7 @@ def _of_layers(call: Call) -> Iterator[Exception]:
 
 
 def _names_of_models(call: Call) -> Iterator[Exception]:
-    """`Sequential(layers, name)`."""
+    """Refuses `Sequential(layers, name)`: the second argument is `trainable` in Keras 3."""
     if call.function is keras.Sequential:
         second = call.positional[1] if len(call.positional) > 1 else None
         if isinstance(second, Known) and isinstance(second.value, str):
@@ -298,7 +273,7 @@ def _names_of_models(call: Call) -> Iterator[Exception]:
 
 
 def _files(call: Call) -> Iterator[Exception]:
-    """Endings of files that models and weights are saved to."""
+    """Refuses endings of files that models and weights are saved to."""
     path = call.argument("filepath", 0)
     text = path.value if isinstance(path, Known) else None
     if not isinstance(text, str):
@@ -326,7 +301,7 @@ def _files(call: Call) -> Iterator[Exception]:
 
 
 def _files_to_load(call: Call) -> Iterator[Exception]:
-    """Endings of files that models and weights are loaded from."""
+    """Refuses endings of files that models and weights are loaded from."""
     is_of_model = is_a(call.owner, keras.Model) and _name(call) == "load_weights"
     path = call.argument("filepath", 0)
     text = path.value if isinstance(path, Known) else None
@@ -340,18 +315,20 @@ def _files_to_load(call: Call) -> Iterator[Exception]:
 
 
 def _reductions(call: Call) -> Iterator[Exception]:
-    """What losses do with the values of samples."""
+    """Refuses what losses cannot do with the values of samples."""
     given = call.named.get("reduction")
     if not _is_class(call.function, keras.losses.Loss) or not isinstance(given, Known):
         return
     try:
+        # Keras is asked, which is quick for a loss; a list of reductions would have to follow
+        # its versions.
         keras.losses.Loss(reduction=given.value)
     except ValueError as error:
         yield error
 
 
 def _settings(call: Call) -> Iterator[Exception]:
-    """The older functions that make or change an `IPUConfig`, of constants."""
+    """Refuses constants that older functions which make or change an `IPUConfig` do not take."""
     function = call.function
     is_setter = getattr(function, "__module__", "") == setters.__name__
     if not (is_setter or function is create_ipu_config) or not call.is_complete:
@@ -360,6 +337,8 @@ def _settings(call: Call) -> Iterator[Exception]:
     if is_setter:
         if positional:
             del positional[0]
+        # The function is called on a new configuration in place of the script's, which is not
+        # known.
         named["opts"] = Known(IPUConfig())
         names = list(inspect.signature(function).parameters)[1:]
         named.update(zip(names, positional, strict=False))

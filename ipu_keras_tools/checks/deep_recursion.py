@@ -1,20 +1,16 @@
-"""Functions that call themselves more often than Python lets them on its usual stack."""
+"""Calls functions that recurse deeper than Python lets them on its usual stack."""
 
 import sys
 import threading
 from collections.abc import Callable
 
-# Python itself compiles what is nested some thousands of times, such as a sum of as many terms;
-# each takes a few calls here, which take less than 1 KB each.
+# Python compiles expressions that are nested some thousands of times, such as a sum of as many
+# terms. Each level takes a few calls here, of less than 1 KB of stack each.
 _MOST_CALLS, _STACK_BYTES = 100_000, 2**28
 
 
 def with_deep_recursion(function: Callable[[], object]) -> None:
-    """Calls a function where it may call itself 100,000 times.
-
-    Args:
-        function: It. What it raises is raised.
-    """
+    """Calls a function where it may call itself 100,000 times, and raises what it raises."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -26,6 +22,7 @@ def with_deep_recursion(function: Callable[[], object]) -> None:
     calls, stack = sys.getrecursionlimit(), threading.stack_size(_STACK_BYTES)
     try:
         sys.setrecursionlimit(max(calls, _MOST_CALLS))
+        # Only a new thread can have a larger stack.
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         threading.stack_size(stack)

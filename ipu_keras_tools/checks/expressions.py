@@ -1,4 +1,4 @@
-"""What is known of the expressions of a script."""
+"""Finds out what is known of the expressions of a script."""
 
 import ast
 import inspect
@@ -33,7 +33,7 @@ from ipu_keras_tools.checks.values import (
 )
 from ipu_keras_tools.checks.without_effect import idle_uses
 
-# How a scope calls the class whose method it is of.
+# The name under which a scope has the class whose method it belongs to. No script has such a name.
 OWNER = "class of the method"
 
 _CallOfScript = Callable[[UserFunction, list[Any], dict[str, Any]], Any]
@@ -43,8 +43,8 @@ class Expressions:
     """Finds out what expressions are, and notes those that will fail.
 
     Args:
-        notes: Take what is found.
-        call_of_script: Follows a call of one of the script's own functions.
+        call_of_script: Follows a call of one of the script's own functions, and says what it
+            returns.
     """
 
     def __init__(self, notes: Notes, call_of_script: _CallOfScript):
@@ -52,12 +52,9 @@ class Expressions:
         self._call_of_script = call_of_script
 
     def value(self, node: ast.expr, scope: Scope) -> Any:
-        """What is known of an expression.
-
-        Args:
-            node: It.
-            scope: Names in reach.
-        """
+        """Returns what is known of an expression, with the names of a scope in reach."""
+        # A method for each kind of expression, by the name of its class, as `ast.NodeVisitor`
+        # does it for statements.
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is not None:
             return method(node, scope)
@@ -68,7 +65,6 @@ class Expressions:
 
         Args:
             owner: The configuration, or a category of it.
-            node: The expression.
             given: What is known of the value that it is set to.
         """
         path = f"{owner.path}.{node.attr}" if owner.path else node.attr
@@ -88,8 +84,10 @@ class Expressions:
         return UNKNOWN
 
     def _parts(self, node: ast.AST, scope: Scope) -> Any:
-        """Of an expression that nothing is known of: what it is made of."""
+        """Reads the parts of an expression of which nothing is known by itself."""
         parts = [self.value(one, scope) for one in _expressions_in(node)]
+        # Arithmetic with a tensor of Keras gives another one; other expressions with one in
+        # them need not.
         is_arithmetic = isinstance(node, ast.BinOp | ast.UnaryOp | ast.Subscript)
         return Symbolic() if is_arithmetic and Symbolic() in parts[:2] else UNKNOWN
 
@@ -154,7 +152,7 @@ class Expressions:
             return attribute_of(owner.value, node, self._notes)
         if isinstance(owner, Instance | Symbolic):
             error = missing_attribute(owner, node.attr)
-            # Assignments add attributes.
+            # Assigning an attribute adds it, and is no error.
             if error is not None and isinstance(node.ctx, ast.Load):
                 is_gone = is_nowhere(owner, node.attr) and not (
                     self._notes.surroundings.may_give(node.attr)
@@ -190,7 +188,7 @@ class Expressions:
             for error in calls.refusals(call):
                 self._notes.refuse(node, error, calls.BETWEEN_LAYERS if needs_values else "")
             self._note_idle_uses(node, call)
-            # What comes after is looked at as if it were a layer in its place.
+            # After the error, go on as if a layer stood there: what follows may have errors too.
             if needs_values:
                 return Symbolic()
             dataset = calls.dataset_made(call)
@@ -210,7 +208,7 @@ class Expressions:
             self._notes.changes_nothing(given, name, use.argument, use.why)
 
     def _function_and_owner(self, node: ast.expr, scope: Scope) -> tuple[Any, Any]:
-        """What is called, and the instance whose method it is; each part is looked at once."""
+        """Returns what is called, and the instance whose method it is; each part is read once."""
         if not isinstance(node, ast.Attribute):
             return self.value(node, scope), UNKNOWN
         owner = self.value(node.value, scope)
@@ -219,7 +217,6 @@ class Expressions:
     def _made(
         self, node: ast.Call, kind: UserClass, positional: list, named: dict, is_complete: bool
     ) -> Any:
-        """An instance of a class of the script."""
         base = kind.library_base
         if not kind.defines("__init__") and base is not None:
             call = calls.Call(base, UNKNOWN, tuple(positional), named, is_complete)
@@ -230,7 +227,7 @@ class Expressions:
     def _call_of_base(
         self, node: ast.Call, scope: Scope, positional: list, named: dict, is_complete: bool
     ) -> Any:
-        """`super().__init__(...)` and `Base.__init__(self, ...)`."""
+        """Follows `super().__init__(...)` and `Base.__init__(self, ...)`."""
         assert isinstance(node.func, ast.Attribute)
         owner, base = scope.get(OWNER), None
         if isinstance(node.func.value, ast.Call):
@@ -251,7 +248,9 @@ class Expressions:
 def _refused_option(
     category: str, node: ast.Attribute, given: Known | None = None
 ) -> Exception | None:
-    """The error of an attribute that a configuration does not have, or that is no such value."""
+    """Returns the error of an option that does not exist, or does not take the value."""
+    # The options check values themselves, so a new configuration is asked, and no rule is
+    # written twice.
     found: Any = IPUConfig()
     for part in filter(None, category.split(".")):
         found = getattr(found, part)
@@ -268,7 +267,7 @@ def _refused_option(
 
 
 def _inherits_constructor(owner: UserClass) -> bool:
-    """Whether `super().__init__` is one of the script's own."""
+    """Whether `super().__init__` is one that the script defines."""
     return any(isinstance(one, UserClass) and one.defines("__init__") for one in owner.bases)
 
 
@@ -290,7 +289,7 @@ def _expressions_in(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _num_before_starred(node: ast.Call) -> int:
-    """How many arguments have a place that is known."""
+    """Returns how many arguments have a place that is known."""
     starred = (k for k, one in enumerate(node.args) if isinstance(one, ast.Starred))
     return next(starred, len(node.args))
 
@@ -300,7 +299,6 @@ def _has_symbolic(values: list[Any]) -> bool:
 
 
 def _result(function: Any, positional: list[Any], named: dict[str, Any]) -> Any:
-    """What a call of a library gives."""
     if function is keras.Input:
         return Symbolic()
     if function is IPUConfig:

@@ -7,13 +7,11 @@ WORKS, PARTLY, ABSENT = "works", "partly", "absent"
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """A line that will fail.
+    """A line that will fail; lines and columns count from 1.
 
     Args:
-        line: From 1.
-        column: From 1.
         error: The name of the error's type.
-        said: What it will say.
+        said: The message that the error will have.
         instead: What to write; empty if nothing is known.
     """
 
@@ -26,14 +24,11 @@ class Problem:
 
 @dataclass(frozen=True, order=True)
 class Note:
-    """A line that will run, and of which something changes nothing here.
+    """A line that will run, but has something without an effect; lines and columns count from 1.
 
     Args:
-        line: From 1.
-        column: From 1.
-        name: What is called or set.
-        argument: Of it; empty if it is all that is given to it.
-        why: The reason.
+        name: The function that is called or the class whose attribute is set.
+        argument: The argument without effect; empty if the whole call has none.
     """
 
     line: int
@@ -48,10 +43,9 @@ class NameUse:
     """A name of the IPU documents, or an option, that a script uses.
 
     Args:
-        name: As documented.
-        lines: Where.
-        state: `"works"`, `"partly"` or `"absent"`.
-        why: Unless it works: what of it does not.
+        lines: The lines that use it, from 1.
+        state: Either `"works"`, `"partly"` or `"absent"`.
+        why: The reason if it is not `"works"`.
     """
 
     name: str
@@ -62,14 +56,7 @@ class NameUse:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found in a script.
-
-    Args:
-        path: Of the script.
-        problems: By line.
-        names: By name.
-        notes: By line.
-    """
+    """What was found in a script, in order of lines and names."""
 
     path: str
     problems: tuple[Problem, ...]
@@ -78,5 +65,5 @@ class Findings:
 
     @property
     def will_run(self) -> bool:
-        """Whether nothing was found that fails."""
+        """Whether nothing was found that will fail."""
         return not self.problems

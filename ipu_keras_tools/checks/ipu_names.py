@@ -1,4 +1,4 @@
-"""Names of the IPU documents: which a script uses, and whether they are here."""
+"""Names of the IPU documents: which of them a script uses, and whether they exist here."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,46 +12,30 @@ _OPTION = "IPUConfig."
 
 
 class UsedNames:
-    """The names that a script uses, as they are met."""
+    """The names that a script uses, collected while it is read."""
 
     def __init__(self) -> None:
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
         self._absent: dict[str, str] = {}
 
     def use(self, name: str, line: int) -> None:
-        """Notes a name, if it is one of the documents.
-
-        Args:
-            name: With its module, as the script has it or as it is here.
-            line: Where.
-        """
+        """Notes a name, as the script has it or as it is here, if documents have it."""
         documented = documented_name(name)
         if documented is not None:
             self._lines[documented].add(line)
 
     def use_option(self, path: str, line: int) -> None:
-        """Notes an option of `IPUConfig` that there is.
-
-        Args:
-            path: Of the option.
-            line: Where.
-        """
+        """Notes the use of an option of `IPUConfig` that exists."""
         self._lines[f"{_OPTION}{path}"].add(line)
 
     def miss(self, name: str, line: int, said: str) -> None:
-        """Notes a documented name that is not here.
-
-        Args:
-            name: As of `use`.
-            line: Where.
-            said: By the error.
-        """
+        """Notes a documented name that does not exist here, with the words of the error."""
         documented = documented_name(name) or name
         self._lines[documented].add(line)
         self._absent[documented] = said
 
     def uses(self) -> tuple[NameUse, ...]:
-        """All names, in the order of letters."""
+        """Returns all names, in the order of letters."""
         return tuple(self._use(name, lines) for name, lines in sorted(self._lines.items()))
 
     def _use(self, name: str, lines: Iterable[int]) -> NameUse:
@@ -66,7 +50,7 @@ class UsedNames:
 
 
 def documented_name(name: str) -> str | None:
-    """The documented name of something; `None` if it has none.
+    """Returns the documented name of something; `None` if it has none.
 
     Args:
         name: A dotted name, of this package or as scripts import it.

@@ -11,34 +11,30 @@ from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras_tools.checks.scopes import Notes, advice_for_tensorflow_1
 from ipu_keras_tools.checks.values import UNKNOWN, Known
 
-# What is imported to look into it: nothing that belongs to the user.
+# Libraries that are imported to look into them. Nothing of the user's is: importing runs it.
 _LIBRARIES = (
     *("tensorflow", "tensorflow_core", "keras"),
     *("ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core"),
 )
 
-# What scripts for IPUs import that is not here, unless somebody has made something of that name.
+# Modules of the Poplar SDK that scripts import and that are not here, unless somebody has made
+# one of that name.
 _OF_POPLAR = frozenset({"gcprofile", "popdist", "poplar", "poprun", "poptorch", "popxl", "pva"})
 _ELSEWHERE = "It is of the Poplar SDK, and no part of what IPU Keras has."
 
 
 def is_of_library(module: str) -> bool:
-    """Whether a module is of a library that is looked into.
-
-    Args:
-        module: Its name.
-    """
+    """Whether a module belongs to a library that is looked into."""
     return module.partition(".")[0] in _LIBRARIES
 
 
 def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any:
-    """What an import gives, if it is from a library that is looked into.
+    """Returns what an import gives, if it is from a library that is looked into.
+
+    An import that will fail, and the documented names in it, are noted.
 
     Args:
-        module: Its name.
-        name: What is taken from it; `None` for the module itself.
-        node: The statement.
-        notes: Take the error that it will raise, and documented names.
+        name: The name that is taken from the module; `None` for the module itself.
     """
     root = module.partition(".")[0]
     if root in _OF_POPLAR and find_spec(root) is None:
@@ -70,13 +66,7 @@ def imported(module: str, name: str | None, node: ast.stmt, notes: Notes) -> Any
 
 
 def attribute_of(value: Any, node: ast.Attribute, notes: Notes) -> Any:
-    """What is known of an attribute of a module, class or other value of a library.
-
-    Args:
-        value: That has it.
-        node: The expression.
-        notes: As of `imported`.
-    """
+    """Returns what is known of an attribute of a module, class or other value of a library."""
     name = node.attr
     if _has(value, name):
         found = getattr(value, name)
@@ -95,11 +85,10 @@ def _has(value: Any, name: str) -> bool:
         try:
             return hasattr(value, name)
         except Exception:
-            return False  # modules that wait for a library, which is not here
+            return False  # a lazy module whose library is not installed
 
 
 def _as_read(value: Any, name: str) -> AttributeError | None:
-    """The error that reading a missing attribute raises."""
     try:
         getattr(value, name)
     except AttributeError as error:
@@ -110,7 +99,7 @@ def _as_read(value: Any, name: str) -> AttributeError | None:
 
 
 def _advice_on_module(name: str) -> str:
-    """What to write in place of a module that there is not."""
+    """Says what to write in place of a module that does not exist."""
     parent, _, attribute = name.rpartition(".")
     try:
         return _advice_on(importlib.import_module(parent), attribute) if parent else ""
@@ -119,13 +108,13 @@ def _advice_on_module(name: str) -> str:
 
 
 def _advice_on(module: ModuleType, name: str) -> str:
-    """What to write in place of a name that a module does not have."""
+    """Says what to write in place of a name that a module does not have."""
     error = _as_read(module, name)
     return "" if error is None else advice(error)
 
 
 def _not_importable(module: ModuleType, name: str) -> ImportError:
-    """The error of `from module import name`, with what reading the name says."""
+    """Returns the error of `from module import name`, with what reading the name says."""
     read = _as_read(module, name)
     said = f"cannot import name {name!r} from {module.__name__!r}"
     return ImportError(said if read is None else str(read), name=name)

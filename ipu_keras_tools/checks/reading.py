@@ -25,20 +25,13 @@ from ipu_keras_tools.checks.values import (
 )
 from ipu_keras_tools.checks.without_effect import idle_option, refused_option
 
-# Calls of the script's own functions that are followed: within each other, of one function, and
-# of all. What a script does in so many places, it does in one of the first.
+# The most calls of the script's own functions that are followed: nested, of one function, and in
+# all. What a script does in so many places, it does in one of the first.
 _MOST_CALLS, _MOST_CALLS_OF_ONE, _MOST_CALLS_IN_ALL = 8, 32, 10_000
 
 
 def findings_of(source: str | bytes, path: str) -> Findings:
-    """What of one script will not run here, without modules of its own.
-
-    Args:
-        source: Of the script. Bytes are of the encoding that they say themselves.
-        path: Of the script, as users call it.
-
-    Raises:
-        SyntaxError: It is no Python of this version.
+    """Returns what of one script will not run here, without modules of its own.
 
     Example:
 
@@ -58,14 +51,7 @@ def findings_of(source: str | bytes, path: str) -> Findings:
 
 
 def followed(read: Callable[[], object]) -> None:
-    """Reads scripts, however deep what is in them.
-
-    Args:
-        read: Reads them.
-
-    Raises:
-        SyntaxError: One is too deep even so.
-    """
+    """Calls a function that reads scripts, which may be nested very deeply."""
     try:
         with_deep_recursion(read)
     except (MemoryError, RecursionError) as error:
@@ -73,31 +59,18 @@ def followed(read: Callable[[], object]) -> None:
 
 
 def findings_in(path: str, notes: Notes) -> Findings:
-    """What notes have of a script.
-
-    Args:
-        path: Of the script, as users call it.
-        notes: All of it.
-    """
+    """Returns what notes have of a script."""
     return Findings(path, notes.problems(), notes.names.uses(), notes.idle())
 
 
 def parsed(source: str | bytes, path: str) -> ast.Module:
-    """A script as Python reads it.
-
-    Args:
-        source: Of the script. Bytes are of the encoding that they say themselves.
-        path: Of the script, as users call it.
-
-    Raises:
-        SyntaxError: It is no Python of this version.
-    """
+    """Parses a script as Python reads it; bytes have the encoding that they say themselves."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes that will be errors one day
+            warnings.simplefilter("ignore")  # on escapes that will be errors one day
             return ast.parse(source, filename=path)
     except ValueError as error:
-        # Of null characters, in some versions.
+        # Some versions of Python raise it for null characters.
         raise SyntaxError(str(error)) from error
 
 
@@ -105,9 +78,8 @@ class Reader(ast.NodeVisitor):
     """Visits statements, and has `Expressions` say what is in them.
 
     Args:
-        notes: Take what is found.
-        own_module: Gives a module beside the script by its name, and by how many folders above
-            that of the script it is looked for in, as `from` has it; `None` if there is none.
+        own_module: Gives a module beside the script, by its name and by how many folders above
+            the script `from` looks for it; `None` if there is none.
     """
 
     def __init__(self, notes: Notes, own_module: Callable[[str, int], UserModule | None]):
@@ -124,11 +96,7 @@ class Reader(ast.NodeVisitor):
         self._depth = 0
 
     def read_script(self, tree: ast.Module) -> None:
-        """Reads all statements, and the functions that they call.
-
-        Args:
-            tree: The script.
-        """
+        """Reads all statements, and the functions that they call."""
         self.notes.surroundings.mention(_attributes_in(tree))
         self._statements(tree.body)
 
@@ -147,7 +115,7 @@ class Reader(ast.NodeVisitor):
         return UNKNOWN if node is None else self._expressions.value(node, self._scope)
 
     def generic_visit(self, node: ast.AST) -> None:
-        # Of statements without a method here: what they are made of.
+        # Statements without a method of their own are read part by part.
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self._value(child)
@@ -234,7 +202,7 @@ class Reader(ast.NodeVisitor):
         for default in (*node.args.defaults, *node.args.kw_defaults):
             self._value(default)
         function = UserFunction(node, self._scope, self._call_of_script)
-        # A decorator may give something else; its body is read anyhow.
+        # A decorator may make something else of the function, whose body is read anyhow.
         self._scope.set(node.name, UNKNOWN if node.decorator_list else function)
         self._waiting.append(function)
 
@@ -249,12 +217,12 @@ class Reader(ast.NodeVisitor):
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 for decorator in statement.decorator_list:
                     self._value(decorator)
-                # In the rest of the class; methods do not see it.
+                # Names of a class are in reach in the rest of its body, but not in its methods.
                 self._scope.set(statement.name, UNKNOWN)
                 is_plain = not statement.decorator_list
                 method = UserFunction(statement, outer, self._call_of_script, made)
                 made.methods[statement.name] = method if is_plain else UNKNOWN
-                # Constructors first: other methods use what they set.
+                # Constructors are read first: other methods use the attributes that they set.
                 if statement.name == "__init__":
                     self._waiting.appendleft(method)
                 else:
@@ -290,8 +258,8 @@ class Reader(ast.NodeVisitor):
     def _call_of_script(
         self, function: UserFunction, positional: list[Any], named: dict[str, Any]
     ) -> Any:
-        """What a call of a function of the script returns."""
-        # A function that calls itself, or is called in ever new ways, is read often enough.
+        """Returns what is known of the result of calling a function of the script."""
+        # A function that calls itself, or is called in ever new ways, has been read often enough.
         if (
             self._depth == _MOST_CALLS
             or self._calls[function.node] == _MOST_CALLS_OF_ONE
@@ -336,10 +304,9 @@ class Reader(ast.NodeVisitor):
 
 
 def _attributes_in(tree: ast.AST) -> set[str] | None:
-    """Attributes that a script gives to an object, defines, or asks for by their names.
+    """Returns attributes that a script gives to an object, defines, or asks for by their names.
 
-    Returns:
-        `None` if it may give any.
+    They are `None` if it may give any.
     """
     found = set()
     for node in ast.walk(tree):
@@ -350,6 +317,8 @@ def _attributes_in(tree: ast.AST) -> set[str] | None:
                 return None
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
+        # Any text may be a name for `setattr` or `hasattr`: to believe too much here hides
+        # errors, but invents none.
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(node.value)
         elif isinstance(node, ast.Name) and makes_names(node.id):
@@ -358,7 +327,6 @@ def _attributes_in(tree: ast.AST) -> set[str] | None:
 
 
 def _same(values: Sequence[Any]) -> Any:
-    """What several values have in common: all of it, or nothing that is known."""
     first = values[0] if values else UNKNOWN
     return first if all(one == first for one in values) else UNKNOWN
 
@@ -370,7 +338,6 @@ def _names_in(statement: ast.stmt) -> Iterator[str]:
 
 
 def _caught(node: ast.Try, value: Any) -> Iterator[type[BaseException]]:
-    """The errors that a statement catches."""
     for handler in node.handlers:
         if handler.type is None:
             yield BaseException

@@ -12,7 +12,7 @@ from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras_tools.checks.findings import Note, Problem
 from ipu_keras_tools.checks.ipu_names import UsedNames
 
-# What to do about what only TensorFlow 1 had.
+# The advice for scripts that use what only TensorFlow 1 had.
 OF_TENSORFLOW_1 = "This is written for TensorFlow 1: run it with `ipu-keras run --tf1`."
 
 
@@ -20,7 +20,7 @@ class Scope:
     """Names of a script, a class or a function.
 
     Args:
-        outer: Names that are in reach besides.
+        outer: The scope whose names are in reach as well; `None` for a script.
     """
 
     def __init__(self, outer: "Scope | None" = None):
@@ -28,26 +28,17 @@ class Scope:
         self._outer = outer
 
     def set(self, name: str, value: Any) -> None:
-        """Binds a name.
-
-        Args:
-            name: It.
-            value: What is known of it.
-        """
+        """Binds a name to what is known of it."""
         self._names[name] = value
 
     def get(self, name: str) -> Any:
-        """What is known of a name; `None` if nothing is.
-
-        Args:
-            name: It.
-        """
+        """Returns what is known of a name; `None` if nothing is."""
         if name in self._names:
             return self._names[name]
         return None if self._outer is None else self._outer.get(name)
 
     def names(self) -> Mapping[str, Any]:
-        """What is known of its own names."""
+        """Returns what is known of the scope's own names."""
         return self._names
 
 
@@ -55,8 +46,8 @@ class Surroundings:
     """What scripts that import each other have in common.
 
     Args:
-        import_module: Gives a module of a library by its name.
-        is_tensorflow_1: Whether that is as TensorFlow 1 has it.
+        import_module: Imports a module of a library by its name.
+        is_tensorflow_1: Whether it does so for `ipu-keras run --tf1`.
     """
 
     def __init__(
@@ -67,68 +58,53 @@ class Surroundings:
     ):
         self.import_module = import_module
         self.is_tensorflow_1 = is_tensorflow_1
-        #: The errors that are caught around what is being read.
+        #: The errors that `try` statements catch around what is being read, across calls.
         self.caught: list[tuple[type[BaseException], ...]] = []
         self._given: set[str] = set()
         self._may_give_any = False
 
     def mention(self, names: Iterable[str] | None) -> None:
-        """Notes attributes that a script may give to any object.
-
-        Args:
-            names: Of them; `None` if it may give any.
-        """
+        """Notes attributes that a script may give to any object; `None` if it may give any."""
         self._may_give_any |= names is None
         self._given.update(names or ())
 
     def may_give(self, name: str) -> bool:
-        """Whether one of the scripts may give an attribute to any object.
-
-        Args:
-            name: Of the attribute.
-        """
+        """Whether one of the scripts may give an attribute of this name to any object."""
         return self._may_give_any or name in self._given
 
 
 class Notes:
-    """What was found in a script so far.
-
-    Args:
-        surroundings: Of the script.
-    """
+    """What was found in a script so far."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.names = UsedNames()
         self.surroundings = surroundings
+        # Functions are read again for each call, and say the same each time.
         self._problems: set[Problem] = set()
         self._idle: set[Note] = set()
 
     def problems(self) -> tuple[Problem, ...]:
-        """The lines that will fail, from the first to the last."""
+        """Returns the lines that will fail, from the first to the last."""
         return tuple(sorted(self._problems))
 
     def idle(self) -> tuple[Note, ...]:
-        """What changes nothing here, from the first line to the last."""
+        """Returns what changes nothing here, from the first line to the last."""
         return tuple(sorted(self._idle))
 
     def changes_nothing(self, node: ast.expr, name: str, argument: str, why: str) -> None:
         """Notes that something is given to no effect.
 
         Args:
-            node: What is given, or the whole call.
-            name: What is called or set.
-            argument: Of it; empty if it is all that is given to it.
-            why: The reason.
+            node: The expression that is given, or the whole call.
+            name: The function that is called or the class whose attribute is set.
+            argument: The argument without effect; empty if the whole call has none.
+            why: The reason that the docstring gives.
         """
         self._idle.add(Note(node.lineno, node.col_offset + 1, name, argument, why))
 
     @contextmanager
     def guarded(self, caught: tuple[type[BaseException], ...]) -> Iterator[None]:
-        """Around statements whose errors the script catches: those are no problem.
-
-        Args:
-            caught: The types of these errors.
-        """
+        """Leaves out problems of these types while it is open, as the script catches them."""
         self.surroundings.caught.append(caught)
         try:
             yield
@@ -139,9 +115,7 @@ class Notes:
         """Notes a line that will raise an error.
 
         Args:
-            node: What raises it.
-            error: It.
-            instead: What to write, if that is no habit of Keras 2.
+            instead: What to write, unless it is a habit of Keras 2, whose advice is known.
         """
         if any(isinstance(error, caught) for caught in self.surroundings.caught):
             return
@@ -151,10 +125,10 @@ class Notes:
 
 
 def advice_for_tensorflow_1(name: str) -> str:
-    """What to do about a name that only TensorFlow 1 had; empty if it had none of that name.
+    """Says what to do about a name that only TensorFlow 1 had; empty if it had none of that name.
 
     Args:
-        name: Of something in `tensorflow`.
+        name: A name in `tensorflow`, without the module.
     """
     if name != "contrib" and not hasattr(tf.compat.v1, name):
         return ""

@@ -12,21 +12,16 @@ from ipu_keras_tools.checks.reading import Reader, findings_in, followed, parsed
 from ipu_keras_tools.checks.scopes import Notes, Scope, Surroundings
 from ipu_keras_tools.checks.values import UserModule
 
-# Of a script: nobody writes so much, and to read it takes a minute.
+# The most that is read of a script: nobody writes so much, and it would take a minute.
 MOST_BYTES = 2**23
 
 
 def _problem_of(error: SyntaxError) -> Problem:
-    """What a file that is no Python is found to have."""
     return Problem(error.lineno or 1, error.offset or 1, type(error).__name__, error.msg)
 
 
 class Scripts:
-    """Scripts that are read, each once, however many others import it.
-
-    Args:
-        is_tensorflow_1: Whether they are for `ipu-keras run --tf1`.
-    """
+    """Scripts that are read, each once, however many others import it."""
 
     def __init__(self, *, is_tensorflow_1: bool = False):
         surroundings = Surroundings()
@@ -36,21 +31,14 @@ class Scripts:
                 lambda name: importing(name, fromlist=("",)), is_tensorflow_1=True
             )
         self._surroundings = surroundings
-        # By real path, as users call it, with what is found; before that, in the order of imports.
+        # By real path, so that links and relative names do not have a script read twice: the path
+        # that users know, with what is found.
         self._found: dict[Path, tuple[str, Notes | SyntaxError]] = {}
         self._readers: dict[Path, Reader] = {}
         self._named: dict[tuple[Path, str], UserModule | None] = {}
 
     def read(self, path: Path, source: bytes) -> None:
-        """Reads a script, and the modules beside it that it imports.
-
-        Args:
-            path: As users call it.
-            source: What is in it.
-
-        Raises:
-            SyntaxError: It is no Python of this version.
-        """
+        """Reads a script, and the modules beside it that it imports."""
         real = path.resolve()
         if real not in self._found:
             followed(lambda: self._read(path, source, path.parent))
@@ -59,7 +47,7 @@ class Scripts:
             raise found
 
     def findings(self) -> list[Findings]:
-        """Of all scripts and modules, in the order of their paths."""
+        """Returns what was found in all scripts and modules, in the order of their paths."""
         followed(self._read_rest)
         found = []
         for path, notes in sorted(self._found.values(), key=lambda item: item[0]):
@@ -70,7 +58,7 @@ class Scripts:
         return found
 
     def _read_rest(self) -> None:
-        # Functions import modules as well.
+        # Functions import modules as well, which adds readers while the loop runs.
         done = 0
         while done < len(self._readers):
             [*self._readers.values()][done].read_rest()
@@ -87,16 +75,19 @@ class Scripts:
             return self._module(path.parents[level - 1] if level else root, name, root)
 
         reader = Reader(notes, own_module)
-        # A module that imports this one meanwhile gets what is known by then, as in Python.
+        # Known before the script is read: modules may import each other in a circle, and then get
+        # what is known by then, as in Python.
         self._readers[real] = reader
         try:
             reader.read_script(parsed(source, str(path)))
         except SyntaxError as error:
+            # A module that is no Python fails when it is imported, so it is a finding and not
+            # an end.
             self._found[real] = str(path), error
         return reader.module
 
     def _module(self, folder: Path, name: str, root: Path) -> UserModule | None:
-        """The module of a name in a folder; `None` if it has none."""
+        """Returns the module of a name in a folder; `None` if it has none."""
         key = folder, name
         if key not in self._named:
             self._named[key] = self._found_module(folder, name, root)
@@ -105,7 +96,7 @@ class Scripts:
     def _found_module(self, folder: Path, name: str, root: Path) -> UserModule | None:
         *above, last = name.split(".")
         place = folder.joinpath(*above, last)
-        # A folder may be a package without a file that says so.
+        # A folder may be a package without an `__init__.py`.
         found = UserModule(Scope()) if name and place.is_dir() else None
         for path in (place / "__init__.py", place.parent / f"{last}.py"):
             reader = self._readers.get(path.resolve())

@@ -16,25 +16,20 @@ import ipu_keras
 
 @dataclass(frozen=True)
 class Known:
-    """A module, class, function or constant that is there.
-
-    Args:
-        value: It.
-    """
+    """A module, class, function or constant that exists."""
 
     value: Any
 
 
 @dataclass(eq=False)
 class UserClass:
-    """A class of the script.
+    """A class that the script defines.
 
     Args:
-        name: Of it.
         bases: What is known of its bases, in order.
-        methods: Names that its body defines.
+        methods: What is known of the names that its body defines.
         attributes: What is known of `self.name`, as far as methods have set it.
-        is_open: Whether it may have further attributes, of a base or decorator that nobody knows.
+        is_open: Whether it may have further attributes, from an unknown base or decorator.
     """
 
     name: str
@@ -54,11 +49,7 @@ class UserClass:
         self.library_base: type | None = next(filter(None, map(_library_class, self.bases)), None)
 
     def defines(self, name: str) -> bool:
-        """Whether it, or a class of the script below it, has a method or attribute.
-
-        Args:
-            name: Of the attribute.
-        """
+        """Whether it, or a class of the script among its bases, has a method or attribute."""
         return any(name in one.methods or name in one.attributes for one in (self, *self._below))
 
 
@@ -74,8 +65,8 @@ class Instance:
     """An object of a class, of which nothing else is known.
 
     Args:
-        kind: The class.
-        is_exact: Whether it is of no class above that one.
+        kind: The class, of a library or of the script.
+        is_exact: Whether it is of this very class, and not of one derived from it.
     """
 
     kind: type | UserClass
@@ -83,7 +74,7 @@ class Instance:
 
     @property
     def library_kind(self) -> type | None:
-        """The class of a library that says what it can do."""
+        """The class of a library that says what the object can do."""
         return self.kind.library_base if isinstance(self.kind, UserClass) else self.kind
 
 
@@ -94,11 +85,7 @@ class Symbolic:
 
 @dataclass(frozen=True)
 class Options:
-    """An `IPUConfig`, or a category of one.
-
-    Args:
-        path: Names on the way from the root, with dots.
-    """
+    """An `IPUConfig`, or a category of one; `path` has the names from the root, with dots."""
 
     path: str = ""
 
@@ -108,9 +95,9 @@ class Several:
     """A tuple or list, as `several` makes it.
 
     Args:
-        members: What is known of each.
-        has_symbolic: Whether one of them is a tensor of Keras.
-        levels: Of tuples within each other, from 1.
+        members: What is known of each member.
+        has_symbolic: Whether one of them is a tensor of Keras without a value.
+        levels: How deep tuples are nested, from 1.
     """
 
     members: tuple[Any, ...]
@@ -120,12 +107,13 @@ class Several:
 
 @dataclass(eq=False)
 class UserFunction:
-    """A function of the script.
+    """A function that the script defines.
 
     Args:
-        node: Its definition.
-        scope: Names that it sees.
-        follow: Says what a call of it gives: takes it, and what is given by place and by name.
+        node: The definition of the function.
+        scope: The scope with the names that it sees.
+        follow: Says what a call of it gives; takes the function, and what is given by place and
+            by name.
         owner: The class whose method it is, if it is one.
     """
 
@@ -137,28 +125,25 @@ class UserFunction:
 
 @dataclass(eq=False)
 class UserModule:
-    """A module that lies beside the script.
-
-    Args:
-        scope: Its names.
-    """
+    """A module that lies beside the script, with its names."""
 
     scope: Any
 
 
-# Bases of the script's own, and tuples within each other, that are looked through.
+# The most bases of the script's own, and levels of tuples, that are looked through, so that the
+# time of reading is linear in the length of a script.
 _MOST_BASES, _MOST_LEVELS = 64, 4
 
-# Of what follows a class's own names at run time, a script has these.
+# A script with one of these may give objects attributes under names that it computes.
 _MAKING_NAMES = frozenset({"__dict__", "__getattr__", "__getattribute__", "setattr", "vars"})
 
-# Where a class keeps the functions of a member.
+# Attributes of properties and class methods that hold their functions.
 _PARTS = ("fget", "fset", "__func__")
 
-# Nothing is known; also where different things are.
+# Nothing is known, or different things are, depending on what the script does.
 UNKNOWN = None
 
-# Of instances, what is known of attributes that Keras gives them.
+# What is known of attributes that Keras gives to instances, which classes do not show.
 _ATTRIBUTES: Mapping[tuple[type, str], Any] = {
     (keras.Model, "optimizer"): Instance(keras.optimizers.Optimizer),
     (keras.callbacks.Callback, "model"): Instance(keras.Model),
@@ -168,11 +153,7 @@ _ATTRIBUTES: Mapping[tuple[type, str], Any] = {
 
 
 def several(members: Sequence[Any]) -> Any:
-    """What is known of a tuple or list; nothing if there are too many within each other.
-
-    Args:
-        members: What is known of each.
-    """
+    """Returns what is known of a tuple or list; nothing if it is nested too deeply."""
     inner = [one.levels for one in members if isinstance(one, Several)]
     levels = 1 + max(inner, default=0)
     if levels > _MOST_LEVELS:
@@ -182,20 +163,12 @@ def several(members: Sequence[Any]) -> Any:
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether it is a tensor of Keras, or a tuple or list that has one.
-
-    Args:
-        value: What is known of it.
-    """
+    """Whether a value is a tensor of Keras without a value, or a tuple or list that has one."""
     return value.has_symbolic if isinstance(value, Several) else isinstance(value, Symbolic)
 
 
 def kinds(value: Any) -> Iterator[type]:
-    """The classes of libraries whose instance it is.
-
-    Args:
-        value: What is known of it.
-    """
+    """Yields the classes of libraries that a value is an instance of."""
     if isinstance(value, Symbolic):
         yield keras.KerasTensor
     elif isinstance(value, Instance) and value.library_kind is not None:
@@ -206,22 +179,12 @@ def kinds(value: Any) -> Iterator[type]:
 
 
 def is_a(value: Any, kind: type) -> bool:
-    """Whether it is an instance of a class.
-
-    Args:
-        value: What is known of it.
-        kind: A class of a library.
-    """
+    """Whether a value is an instance of a class of a library."""
     return any(issubclass(one, kind) for one in kinds(value))
 
 
 def attribute_of_instance(value: Any, name: str) -> Any:
-    """What is known of an attribute of an instance.
-
-    Args:
-        value: The instance.
-        name: Of the attribute.
-    """
+    """Returns what is known of an attribute of an instance."""
     if isinstance(value, Instance) and isinstance(value.kind, UserClass):
         if name in value.kind.attributes:
             return value.kind.attributes[name]
@@ -238,12 +201,7 @@ def attribute_of_instance(value: Any, name: str) -> Any:
 
 
 def missing_attribute(value: Any, name: str) -> AttributeError | None:
-    """The error for an attribute that no class of an instance has; `None` if it may be there.
-
-    Args:
-        value: The instance.
-        name: Of the attribute.
-    """
+    """Returns the error for an attribute that no class of an instance has, or `None`."""
     if isinstance(value, Instance) and isinstance(value.kind, UserClass):
         if value.kind.defines(name):
             return None
@@ -253,26 +211,21 @@ def missing_attribute(value: Any, name: str) -> AttributeError | None:
     found = [kind for kind in kinds(value) if _is_looked_into(kind, name)]
     if not found or any(hasattr(kind, name) for kind in kinds(value)):
         return None
-    # Instances have attributes that classes do not show: whether it is an error is known only of
-    # what Keras 2 had, which `explain` tells by the kind of the object.
+    # Instances have attributes that classes do not show. Whether this one is an error is known only
+    # if Keras 2 had it, which `advice` tells by the kind of the object.
     of_kind = None if inspect.isabstract(found[0]) else object.__new__(found[0])
     return AttributeError(f"{shown!r} object has no attribute {name!r}", name=name, obj=of_kind)
 
 
 def _is_looked_into(kind: type, name: str) -> bool:
-    """Whether somebody knows what objects of a class had before, if they do not have it now."""
+    """Whether something is known of what objects of a class had before."""
     if issubclass(kind, tf.data.Dataset):
         return hasattr(tf.compat.v1.data.Dataset, name)
     return kind.__module__.startswith("keras.")
 
 
 def is_nowhere(value: Any, name: str) -> bool:
-    """Whether no instance of a class has an attribute, as none of its methods mentions the name.
-
-    Args:
-        value: The instance.
-        name: Of the attribute.
-    """
+    """Whether no instance of a class has an attribute, as none of its methods mentions the name."""
     if not isinstance(value, Instance) or not value.is_exact:
         return False
     if isinstance(value.kind, UserClass) and value.kind.is_open:
@@ -284,7 +237,7 @@ def is_nowhere(value: Any, name: str) -> bool:
 
 @cache
 def _mentioned_by(kind: type) -> frozenset[str]:
-    """Names in the code of a class, of its bases, and of what it is when it is made."""
+    """Returns the names in the code of a class, its bases and the classes that it may turn into."""
     found: set[str] = set()
     made: list[type] = [kind]
     for one in made:
@@ -313,9 +266,5 @@ def _is_of_library(kind: type) -> bool:
 
 
 def makes_names(text: str) -> bool:
-    """Whether a name in a script says that attributes may be made that nobody sees in it.
-
-    Args:
-        text: The name.
-    """
+    """Whether a name in a script says that attributes may be made that nobody sees in it."""
     return text in _MAKING_NAMES

@@ -1,7 +1,7 @@
 """What is accepted and changes nothing here, as docstrings say it.
 
-They say it in one form, `Has no effect: the reason.`, in what they say of an argument or of the
-whole function; values come first if it is so of some only: `` `True` has no effect: ... ``. The
+They say it in one form, `Has no effect: the reason.`, about an argument or about the whole
+function; values come first if it holds for some only: `` `True` has no effect: ... ``. The
 reference of the documentation and `ipu-keras check` are made of that.
 """
 
@@ -19,12 +19,13 @@ from ipu_keras.config import OPTIONS
 from ipu_keras_tools.checks.calls import Call
 from ipu_keras_tools.checks.values import Instance, Known
 
-# Other mentions of effects are of what IPUs do as well.
+# Words of the docstrings for what is missing here. Other mentions of effects hold for IPUs too.
 _OTHERWISE = re.compile("Not implemented|not modelled")
 _OF_ARGUMENT = re.compile(r"((?:`[^`]+`(?:, | and )?)*) ?\b[Hh](?:as|ave) no effect: (.*)")
 _OF_ALL = re.compile(r"\bHas no effect: (.*)")
 _OURS = ("ipu_keras.", "ipu_addons.")
-# What comparing takes no time and gives a truth value; arrays and tensors are only ever themselves.
+# Types whose values are compared at once and give a truth value. Arrays and tensors do neither, so
+# they are only ever equal to themselves.
 _PLAIN = (bool, int, float, str, bytes, NoneType)
 
 
@@ -33,30 +34,21 @@ class IdleArgument:
     """An argument that changes nothing.
 
     Args:
-        why: The reason.
-        values: Those of which it is so; empty if it is of all.
+        why: The reason that the docstring gives.
+        values: Values that change nothing; empty if no value changes anything.
     """
 
     why: str
     values: tuple[Any, ...] = ()
 
     def concerns(self, given: Any, default: Any) -> bool:
-        """Whether something is given that another value would not change.
-
-        Args:
-            given: What is known of the argument.
-            default: What it is if it is not given.
-        """
+        """Whether something is given that another value would not change."""
         if self.values:
             return any(_is(given, value) for value in self.values)
         return not _is(given, default)
 
     def shown(self, argument: str) -> str:
-        """The beginning of a sentence on it.
-
-        Args:
-            argument: The name; empty if it is said of a whole function.
-        """
+        """Returns the beginning of a sentence on it; `argument` is empty for a whole function."""
         if not argument:
             return "It has"
         values = [f"`{argument}={value!r}`" for value in self.values] or [f"`{argument}`"]
@@ -68,9 +60,9 @@ class IdleUse:
     """What a call gives to no effect.
 
     Args:
-        argument: The name; empty if it is the whole call.
-        place: Of the argument among the positional ones; `None` if it is given by name.
-        why: The reason.
+        argument: The name of the argument; empty if the whole call has no effect.
+        place: The position among the positional arguments; `None` if it is given by name.
+        why: The reason that the docstring gives.
     """
 
     argument: str
@@ -79,12 +71,7 @@ class IdleUse:
 
 
 def lacks(name: str, found: Any) -> Iterator[str]:
-    """Sentences of a documented name on what is accepted and changes nothing.
-
-    Args:
-        name: It, as documents have it.
-        found: What it stands for.
-    """
+    """Yields sentences of a documented name on what is accepted and changes nothing."""
     if name.endswith(".IPUConfig"):
         options = [option for option in OPTIONS if not option.is_category]
         idle = sum(option.effect is None for option in options)
@@ -104,7 +91,7 @@ def lacks(name: str, found: Any) -> Iterator[str]:
 
 
 def _with_methods(found: Any) -> Iterator[tuple[str, Any]]:
-    """A function, or a class and its public methods, with how sentences on them begin."""
+    """Yields a function, or a class and its public methods, with how sentences on them begin."""
     yield "", found
     if inspect.isclass(found):
         for name, member in inspect.getmembers(found, inspect.isfunction):
@@ -117,11 +104,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def idle_uses(call: Call) -> Iterator[IdleUse]:
-    """What a call of a function or class of this package gives to no effect.
-
-    Args:
-        call: It.
-    """
+    """Yields what a call of a function or class of this package gives to no effect."""
     idle = idle_arguments(call.function)
     if "" in idle:
         yield IdleUse("", None, idle[""].why)
@@ -137,13 +120,7 @@ def idle_uses(call: Call) -> Iterator[IdleUse]:
 
 
 def idle_option(owner: Any, name: str, given: Any) -> str | None:
-    """Why an option of PopART that is set changes nothing; `None` if it changes something.
-
-    Args:
-        owner: What is known of the object that has the option.
-        name: Of the option.
-        given: What is known of its value.
-    """
+    """Returns why setting an option of PopART changes nothing; `None` if it changes something."""
     kind = owner.library_kind if isinstance(owner, Instance) else None
     if kind is None or not kind.__module__.startswith("ipu_keras.popart.options."):
         return None
@@ -155,12 +132,7 @@ def idle_option(owner: Any, name: str, given: Any) -> str | None:
 
 
 def refused_option(owner: Any, name: str) -> AttributeError | None:
-    """The error of setting an option that PopART does not have; `None` if it has it.
-
-    Args:
-        owner: As of `idle_option`.
-        name: As of `idle_option`.
-    """
+    """Returns the error of setting an option that PopART does not have; `None` if it has it."""
     kind = owner.library_kind if isinstance(owner, Instance) else None
     is_options = kind is not None and kind.__module__.startswith("ipu_keras.popart.options.")
     if kind is None or not is_options or hasattr(kind, name):
@@ -170,25 +142,22 @@ def refused_option(owner: Any, name: str) -> AttributeError | None:
     except AttributeError as error:
         return error
     except Exception:
-        return None  # it is an option, of another type
+        return None  # the option exists, and None is of the wrong type for it
     return None
 
 
 def idle_arguments(function: Any) -> Mapping[str, IdleArgument]:
-    """The arguments of a function or class that change nothing, by name.
+    """Returns the arguments of a function or class that change nothing, by name.
 
-    Args:
-        function: Of a library. Only those of this package say such things.
-
-    Returns:
-        Under the empty name it is said of the whole function.
+    Only docstrings of this package say such things. What is said of a whole function is under
+    the empty name.
 
     Example:
         >>> from ipu_keras.utils import create_ipu_config
         >>> idle_arguments(create_ipu_config)["enable_ipu_events"].why
         'there are no trace events'
     """
-    # Other objects that can be called need not be hashable.
+    # The results are cached by function, and other objects that can be called need not be hashable.
     is_documented = inspect.isclass(function) or inspect.isroutine(function)
     return _idle_arguments(function) if is_documented else MappingProxyType({})
 
@@ -199,6 +168,7 @@ def _idle_arguments(function: Any) -> Mapping[str, IdleArgument]:
     for one in _ours(function):
         found = {**_idle_in(inspect.cleandoc(one.__doc__ or "")), **found}
     taken = _parameters(function)
+    # A class derived from ours may no longer take what its base documents.
     takes_any = any(one.kind is one.VAR_KEYWORD for one in taken.values())
     return MappingProxyType(
         {name: one for name, one in found.items() if takes_any or not name or name in taken}
@@ -206,7 +176,7 @@ def _idle_arguments(function: Any) -> Mapping[str, IdleArgument]:
 
 
 def _ours(function: Any) -> Iterator[Any]:
-    """A function, or a class and its bases, as far as they are of this package."""
+    """Yields a function, or a class and its bases, as far as they belong to this package."""
     for one in inspect.getmro(function) if inspect.isclass(function) else (function,):
         if (getattr(one, "__module__", None) or "").startswith(_OURS):
             yield one
@@ -226,7 +196,7 @@ def _idle_in(docstring: str) -> dict[str, IdleArgument]:
             continue
         quoted = re.findall("`([^`]+)`", matched[1])
         values = tuple(_literals(quoted))
-        # Of values that only the function can compute, nothing is known here.
+        # Values such as names of constants cannot be compared with what a script gives.
         if values or not quoted:
             found[name] = IdleArgument(_reason(matched[2]), values)
     return found
@@ -252,7 +222,7 @@ def _is(given: Any, value: Any) -> bool:
 
 
 def _signature(call: Call) -> inspect.Signature | None:
-    """Of what is called, without `self`; `None` if nobody knows."""
+    """Returns the signature of what is called, without `self`, if it has one."""
     try:
         signature = inspect.signature(call.function)
     except (TypeError, ValueError):
@@ -264,7 +234,7 @@ def _signature(call: Call) -> inspect.Signature | None:
 
 
 def _bound(call: Call) -> dict[str, Any]:
-    """What is known of the arguments, by name; none of a call that will be refused."""
+    """Returns what is known of the arguments, by name; none of a call that will be refused."""
     signature = _signature(call)
     if signature is None:
         return {}
@@ -287,7 +257,7 @@ def _names_by_place(call: Call) -> list[str]:
 
 
 def _defaults(function: Any) -> dict[str, Any]:
-    """What arguments are that are not given; of a class, also those that its bases take."""
+    """Returns the defaults of arguments; for a class, also of those that its bases take."""
     found: dict[str, Any] = {}
     for one in _ours(function):
         found = {**{name: each.default for name, each in _parameters(one).items()}, **found}
@@ -295,7 +265,7 @@ def _defaults(function: Any) -> dict[str, Any]:
 
 
 def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
-    """Those of a function or class by name; none if nobody knows."""
+    """Returns the parameters of a function or class by name; none if nobody knows."""
     with suppress(TypeError, ValueError):
         return inspect.signature(function).parameters
     return {}

@@ -1,1 +1,1 @@
-"""The commands of `ipu-keras`, a module each with a function `run`, which returns the exit code."""
+"""The commands of `ipu-keras`: modules with a function `run`, which returns the exit code."""

@@ -1,7 +1,7 @@
-"""`ipu-keras aliases`: Graphcore's names of commands, on request only.
+"""The command `ipu-keras aliases`, which writes Graphcore's names of commands, on request only.
 
-A wheel would put them on every user's path, in the way of the real ones where there is an SDK; and
-an extra cannot add commands. So they are written where a user says, and nowhere else.
+A wheel would put them on every user's path, in the way of the real ones where there is an SDK;
+and an extra cannot add commands. So they are written where a user says, and nowhere else.
 """
 
 import argparse
@@ -15,24 +15,20 @@ from pathlib import Path
 from ipu_keras.store.atomic_files import read_whole, write_atomically
 from ipu_keras_tools.results import UsageError, print_result
 
-# By Graphcore's name, what answers it; what is given to it follows.
+# The arguments of `ipu-keras` that answer each of Graphcore's commands; what it is given follows.
 ALIASES = {
     "gc-info": ("info",),
     "gc-inventory": ("info", "--device-info"),
     "gc-monitor": ("info",),
 }
 _OURS = "# Written by `ipu-keras aliases`, and removed by its --remove."
-# Of a file that may be one of them.
+# The most that is read of a file that may be one of them.
 _MOST_BYTES = 2**16
 _RUN = "import sys; from ipu_keras_tools.main import main; sys.exit(main())"
 
 
 def run(given: argparse.Namespace) -> int:
-    """Writes or removes the commands.
-
-    Args:
-        given: The arguments.
-    """
+    """Writes or removes the commands."""
     folder = Path(given.install if given.remove is None else given.remove)
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder. Make it, or name one that is on the path.")
@@ -47,6 +43,8 @@ def _install(folder: Path) -> list[Path]:
     paths = [folder / name for name in ALIASES]
     taken = [path for path in paths if os.path.lexists(path) and not _is_ours(path)]
     found = (shutil.which(name) for name in ALIASES)
+    # Also elsewhere on the path: which of two commands of a name runs would depend on its
+    # order.
     taken += [Path(one) for one in found if one is not None and not _is_ours(Path(one))]
     if taken:
         names = ", ".join(dict.fromkeys(map(str, taken)))
@@ -58,7 +56,7 @@ def _install(folder: Path) -> list[Path]:
 
 
 def _remove(folder: Path) -> list[Path]:
-    """Removes those that `_install` has written, and nothing else."""
+    """Removes the programs that `_install` has written, and nothing else."""
     paths = [folder / name for name in ALIASES if _is_ours(folder / name)]
     for path in paths:
         path.unlink()
@@ -73,15 +71,17 @@ def _is_ours(path: Path) -> bool:
 
 
 def script(arguments: Sequence[str]) -> str:
-    """A program for a shell, of this environment's Python.
+    """Writes a shell program that calls `ipu-keras`, with the Python of this environment.
 
     Args:
-        arguments: Of `ipu-keras`, before those that it is given.
+        arguments: Words for `ipu-keras`, before those that the program is given.
 
     Example:
         >>> print(script(["info"]).splitlines()[0])
         #!/bin/sh
     """
+    # With -P, modules in the folder where the command is called cannot stand in for the
+    # package's.
     called = shlex.join([sys.executable, "-P", "-c", _RUN, *arguments])
     return f'#!/bin/sh\n{_OURS}\nexec {called} "$@"\n'
 

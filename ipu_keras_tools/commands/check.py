@@ -1,4 +1,4 @@
-"""`ipu-keras check`."""
+"""The command `ipu-keras check`, which reads scripts without running them."""
 
 import argparse
 import sys
@@ -16,11 +16,7 @@ from ipu_keras_tools.results import UsageError, print_result, printable_lines
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints what was found; 1 if a script will fail.
-
-    Args:
-        given: The arguments.
-    """
+    """Prints what was found; returns 1 if a script will fail."""
     scripts = Scripts(is_tensorflow_1=given.tf1)
     for path in map(Path, given.paths):
         _read(path, scripts)
@@ -31,7 +27,6 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _read(path: Path, scripts: Scripts) -> None:
-    """Reads a script, or all scripts in a folder, of which nobody has named each."""
     if not path.is_dir():
         source = read_named(path, MOST_BYTES)
         try:
@@ -46,7 +41,8 @@ def _read(path: Path, scripts: Scripts) -> None:
             said = printable_lines(f"{one} is left out: {error.strerror or error}")
             print(f"warning: {said}", file=sys.stderr)
             continue
-        # As of Python 2: the others are looked at all the same.
+        # A script of Python 2, for example. In a folder, which nobody has named file by file, it
+        # does not keep the others from being read; its findings say what it is.
         with suppress(SyntaxError):
             scripts.read(one, source)
 

@@ -1,4 +1,4 @@
-"""`ipu-keras diff`."""
+"""The command `ipu-keras diff`, which compares two reports."""
 
 import argparse
 import json
@@ -9,19 +9,15 @@ from ipu_keras.report.text import printable
 from ipu_keras_tools.files import read_named
 from ipu_keras_tools.results import UsageError, print_result
 
-# Of a file: a report of ResNet-50 has a hundredth of it.
+# The most that is read of a file: a report of ResNet-50 has a hundredth of it.
 _MOST_BYTES = 2**29
 
-# What `--max-growth` is asked of.
+# The totals that `--max-growth` limits.
 _WATCHED = ("cycles_per_step", "max_tile_bytes")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints the difference; 1 if it is more growth than allowed.
-
-    Args:
-        given: The arguments.
-    """
+    """Prints the difference; returns 1 if it grows by more than allowed."""
     found = difference(_read(given.before), _read(given.after))
     before, after = map(printable, found.names)
     text = f"From {before} to {after}\n{found}"

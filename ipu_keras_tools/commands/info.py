@@ -1,4 +1,4 @@
-"""`ipu-keras info`."""
+"""The command `ipu-keras info`, which lists the emulated IPUs as `gc-info` does."""
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,7 @@ _TYPES = ("PCIe", "Multi IPU")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints the devices of the machine.
-
-    Args:
-        given: The arguments.
-    """
+    """Prints the devices of the machine."""
     numbers = _chosen(given.device_id)
     found = [device(number) for number in numbers]
     if given.device_info:
@@ -43,11 +39,7 @@ def _chosen(number: int | None) -> Sequence[int]:
 
 
 def device(number: int) -> dict[str, Any]:
-    """A device configuration, and what is in it.
-
-    Args:
-        number: Its id.
-    """
+    """Returns a device by its id, and the IPUs in it."""
     ipus = LISTING[number]
     return {
         "id": number,
@@ -62,12 +54,7 @@ def device(number: int) -> dict[str, Any]:
 def attributes(
     found: Mapping[str, Any], target: Target = TARGETS[DEFAULT_TARGET]
 ) -> dict[str, Any]:
-    """What the hardware of a device has, by names as `gc-info -I` writes them.
-
-    Args:
-        found: A device.
-        target: Its hardware; the default is what programs are modelled on.
-    """
+    """Returns what the hardware of a device has, by names as `gc-info -I` writes them."""
     return {
         "target": target.name,
         "number of IPUs": len(found["ipus"]),
@@ -86,11 +73,7 @@ def _described(found: Mapping[str, Any]) -> str:
 
 
 def listing(found: Iterable[Mapping[str, Any]]) -> str:
-    """Devices in the words of `gc-info -l`.
-
-    Args:
-        found: The devices.
-    """
+    """Lists devices in the words of `gc-info -l`."""
     lines = ["Graphcore device listing:", ""]
     for one in found:
         ipus = one["ipus"]
@@ -109,7 +92,7 @@ def listing(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def table() -> str:
-    """The devices by the number of their IPUs, as `select_ipus` and `auto_select_ipus` choose."""
+    """Draws the devices by their number of IPUs, as `select_ipus` and `auto_select_ipus` choose."""
     rows = []
     for size in sorted({len(ipus) for ipus in LISTING}):
         numbers = [number for number, ipus in enumerate(LISTING) if len(ipus) == size]

@@ -1,4 +1,4 @@
-"""`ipu-keras options`."""
+"""The command `ipu-keras options`, which lists the options of `IPUConfig`."""
 
 import argparse
 import enum
@@ -11,11 +11,7 @@ from ipu_keras_tools.results import UsageError, print_result
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints the options of a name, or of all.
-
-    Args:
-        given: The arguments.
-    """
+    """Prints the options of a category or a name, or all."""
     found = [option for option in OPTIONS if not option.is_category]
     if given.name is not None:
         name, names = given.name, [option.name for option in OPTIONS]

@@ -1,4 +1,4 @@
-"""`ipu-keras report`."""
+"""The command `ipu-keras report`, which writes a report to files."""
 
 import argparse
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def _write(text_of: Callable[[Report], str], report: Report, path: str) -> None:
     write_atomically(Path(path), text_of(report).encode())
 
 
-# By the argument that names the file.
+# Writers of files, by the argument that names the file.
 _WRITERS: dict[str, Callable[[Report, str], None]] = {
     "html": Report.to_html,
     "text": partial(_write, str),
@@ -25,11 +25,7 @@ _WRITERS: dict[str, Callable[[Report, str], None]] = {
 
 
 def run(given: argparse.Namespace) -> int:
-    """Writes the files that were asked for; 1 if the step does not fit.
-
-    Args:
-        given: The arguments.
-    """
+    """Writes the files that were asked for; returns 1 if the step does not fit."""
     asked = {name: path for name in _WRITERS if (path := getattr(given, name)) is not None}
     if not asked:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in _WRITERS)

@@ -1,4 +1,4 @@
-"""`ipu-keras run`."""
+"""The command `ipu-keras run`, which runs a script as Python does."""
 
 import argparse
 import json
@@ -17,11 +17,7 @@ from ipu_keras_tools.results import UsageError, written_out
 
 
 def run(given: argparse.Namespace) -> int:
-    """Runs a script; what it raises, or exits with, is the process's.
-
-    Args:
-        given: The arguments.
-    """
+    """Runs a script; what it raises or exits with ends the process."""
     if not Path(given.script).is_file():
         raise UsageError(f"There is no script {given.script!r}")
     if given.json and not given.modelled:
@@ -34,7 +30,7 @@ def run(given: argparse.Namespace) -> int:
         try:
             _run(given)
         except BaseException:
-            # Also of a script that was refused: its report is there by then.
+            # A program that does not fit ends the script, and its report has been written.
             with suppress(UsageError):
                 _print(given, Path(folder))
             raise
@@ -43,7 +39,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _print(given: argparse.Namespace, folder: Path) -> None:
-    """Prints the last lines of the output, which begins with what the script prints."""
+    """Prints the figures at the end of the output, after what the script printed."""
     found = _reports(folder)
     with written_out():
         print(json.dumps(found) if given.json else _table(found))
@@ -55,12 +51,13 @@ def _run(given: argparse.Namespace) -> None:
         sys.argv = ["ipu-keras run --tf1", *sys.argv]
         run_as_tensorflow_1()
         return
+    # As Python does for a script: its own folder comes first, not that of this command.
     sys.path[0] = str(Path(given.script).resolve().parent)
     runpy.run_path(given.script, run_name="__main__")
 
 
 def _ask_for_reports(folder: str) -> None:
-    """Has every program that is compiled from now on write its report there."""
+    """Has every program that is compiled from now on write its report to the folder."""
     text = os.environ.get(ENVIRONMENT_VARIABLE) or "{}"
     try:
         options = dict(json.loads(text))
@@ -73,7 +70,7 @@ def _ask_for_reports(folder: str) -> None:
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:
-    """Figures of the programs in the order in which they were compiled."""
+    """Returns figures of the programs in the order in which they were compiled."""
     written = sorted(folder.glob("*/report.json"), key=lambda path: path.stat().st_mtime_ns)
     whole = [json.loads(path.read_text("utf-8")) for path in written]
     return [

@@ -1,4 +1,4 @@
-"""`ipu-keras suggest-pipeline`."""
+"""The command `ipu-keras suggest-pipeline`, which balances stages."""
 
 import argparse
 import contextlib
@@ -14,23 +14,22 @@ from ipu_keras_tools.results import UsageError, print_result
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints the stage of each layer, and the line of code that assigns them.
-
-    Args:
-        given: The arguments.
-    """
+    """Prints the stage of each layer, and the line of code that assigns them."""
     model, specs = subject_and_specs(given)
     options = options_of(given)
     if given.schedule is not None:
         options["schedule"] = _schedule(given.schedule)
     num_ipus = options.pop("num_ipus")
     table = io.StringIO()
+    # The table would come before the JSON that a reader of `--json` expects alone.
     with contextlib.redirect_stdout(table), refusals_as_usage_errors():
         found = ipu_keras.suggest_pipeline(model, num_ipus, *specs, **options)
     stages = [_stage(one) for one in found]
     names = [_layer(model, place, one) for place, one in enumerate(found)]
     plain = [{"layer": name, "stage": stage} for name, stage in zip(names, stages, strict=True)]
     lines = [table.getvalue().rstrip()]
+    # Only a Sequential model takes a list of numbers; others take an assignment for each call
+    # of a layer.
     if isinstance(model, keras.Sequential):
         lines.append(f"model.set_pipeline_stage_assignment({stages})")
     else:

@@ -1,4 +1,4 @@
-"""`ipu-keras what-if`."""
+"""The command `ipu-keras what-if`, which compares choices."""
 
 import argparse
 from typing import Any
@@ -10,11 +10,7 @@ from ipu_keras_tools.results import print_result
 
 
 def run(given: argparse.Namespace) -> int:
-    """Prints the table of choices; 1 if none fits.
-
-    Args:
-        given: The arguments.
-    """
+    """Prints the table of choices; returns 1 if none fits."""
     subject, specs = subject_and_specs(given)
     with refusals_as_usage_errors():
         table = ipu_keras.what_if(subject, *specs, **options_of(given))
