@@ -1,4 +1,4 @@
-"""The LSTM over a whole sequence that Keras asks its backend for."""
+"""Replaces the LSTM over a whole sequence that Keras asks its backend for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from ipu_keras.internals.keras.backend import backend_module
 
 
 def offer_lstm(compute: Callable[..., Any]) -> None:
-    """Lets Keras's backend have such an LSTM.
+    """Gives Keras's backend a function that computes an LSTM over a whole sequence.
 
     Args:
         compute: Takes the inputs, the initial output and state, and the options that Keras

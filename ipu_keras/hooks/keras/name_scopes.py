@@ -1,4 +1,4 @@
-"""The name scopes that Keras opens for layers."""
+"""Changes how the name scopes that Keras opens for layers are entered."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ def surround_name_scopes(enter: Callable[[Any, Callable[[Any], Any]], Any]) -> N
     Keras offers no hook there: the scope is opened in the middle of a layer's `__call__`.
 
     Args:
-        enter: Takes the scope, and what enters it.
+        enter: Takes the scope and its original `__enter__`; returns what entering returns.
     """
 
     def wrapper(original: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""TensorFlow's fused batch normalization."""
+"""Changes TensorFlow's fused batch normalization."""
 
 from collections.abc import Callable
 
@@ -7,12 +7,11 @@ from ipu_keras.internals.tensorflow.operations import nn_operations
 
 
 def replace_training_batch_norm(is_replaced: Callable[[], bool], replacement: Callable) -> None:
-    """Lets another function normalize batches in training.
+    """Lets another function normalize batches in training, while `is_replaced` says so.
 
     Args:
-        is_replaced: Whether it does, asked at each call.
         replacement: Takes the arguments of TensorFlow's operation but `is_training`, and
-            returns its results.
+            returns what that operation returns.
     """
 
     def wrapper(original: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""How TensorFlow reads datasets eagerly."""
+"""Changes how TensorFlow reads datasets eagerly."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +13,8 @@ def replace_iterators(replaced_by: Callable[[Any], Iterator | None]) -> None:
     TensorFlow has no hook for it, so the step method of its eager iterator is wrapped.
 
     Args:
-        replaced_by: Takes TensorFlow's iterator; returns the one to read from, or `None` for
-            itself. It may raise, to have nothing read.
+        replaced_by: Takes TensorFlow's iterator; returns the one to read from, or `None` to
+            read from it. It may raise, so that nothing is read.
     """
 
     def wrapper(original: Callable) -> Callable:
