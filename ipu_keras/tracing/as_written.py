@@ -1,4 +1,4 @@
-"""Traced functions as users wrote them, without what was replaced for the host's speed."""
+"""Gives traced functions as users wrote them, without what was replaced for the host's speed."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ from ipu_keras.tracing.definitions import (
 
 @dataclass(frozen=True)
 class Replaced:
-    """A result of an operation that users do not get.
+    """A result of an operation that was replaced while it was traced.
 
     Args:
-        result: Of the operation.
-        other: What they get.
+        result: What the user's code would have gotten.
+        other: What it got, as the host computes it faster.
     """
 
     result: tf.Tensor
@@ -32,11 +32,9 @@ class Replaced:
 
 
 def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
-    """As `undone`, but no more than what lowering takes, in a tenth of the time.
+    """Undoes replacements in the definition of a function, as far as lowering needs it.
 
-    Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
-        replaced: What was replaced in it while it was traced.
+    No second graph is built, which would take ten times as long.
 
     Returns:
         An `AsWritten`, or the function itself if nothing was replaced; `None` if something was
@@ -49,18 +47,13 @@ def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
 
 
 class AsWritten:
-    """A traced function without replacements, for whoever lowers it or tells it from others.
+    """A traced function without replacements, for whoever lowers it or compares it with others.
 
-    It has what they ask a `tf.ConcreteFunction` for. Its graph is the one with replacements: only
-    in its definition tensors are renamed.
-
-    Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
-        replaced: What was replaced in its own graph while it was traced.
+    It has what they ask of a `tf.ConcreteFunction`. Its graph still has the replacements:
+    tensors are renamed only in its definition.
 
     Attributes:
-        instead: What the operations of its graph take instead of other tensors, by reference
-            of those.
+        instead: What operations of the graph have to take instead of a tensor, by its `ref()`.
     """
 
     def __init__(self, concrete: Any, replaced: Sequence[Replaced]):
@@ -73,7 +66,7 @@ class AsWritten:
 
     @cached_property
     def function_def(self) -> FunctionDef:
-        """Its definition, with a name of its own."""
+        """The definition without replacements, under a name of its own."""
         definition = function_definition()
         definition.CopyFrom(self._concrete.function_def)
         definition.signature.name = another_name(definition.signature.name)
@@ -85,12 +78,12 @@ class AsWritten:
 
     @property
     def name(self) -> bytes:
-        """That of its definition."""
+        """The name of the definition."""
         return self.function_def.signature.name.encode()
 
     @contextlib.contextmanager
     def defined(self) -> Iterator[None]:
-        """While this is open, TensorFlow knows it by its name."""
+        """While this is open, TensorFlow knows the function by its name."""
         eager_context().add_function_def(self.function_def)
         try:
             yield
