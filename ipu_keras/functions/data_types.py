@@ -1,4 +1,4 @@
-"""The data types of what functions for an IPU take, read and return."""
+"""Checks the data types of what functions for an IPU take, read and return."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from ipu_keras.internals.tensorflow.functions import leaves_with_paths
 from ipu_keras.ir import Graph
 from ipu_keras.program.data_types import IPU_DTYPES, refuse_bfloat16, unsupported
 
-# Operations whose results are elements of a dataset.
+# Kinds of operations whose results are elements of a dataset.
 _READS = frozenset({"IteratorGetNext", "OptionalGetValue"})
 
 
@@ -18,7 +18,7 @@ def refuse_dtypes(what: str, structure: Any) -> None:
     """Refuses tensors of types that IPUs lack, and datasets with such elements.
 
     Args:
-        what: `"input"` or `"output"`.
+        what: `"input"` or `"output"`, for the error.
         structure: The arguments, or the results, of a function.
 
     Raises:
@@ -33,13 +33,10 @@ def refuse_dtypes(what: str, structure: Any) -> None:
 
 
 def refuse_computed_dtypes(graph: Graph) -> None:
-    """Refuses a function for what it reads of datasets that it captures, and for bfloat16.
-
-    Args:
-        graph: Of the function, in TensorFlow's operations.
+    """Refuses a function that computes in bfloat16, or reads elements of types that IPUs lack.
 
     Raises:
-        TypeError: It reads tensors of a type that IPUs lack, or computes in bfloat16.
+        TypeError: There is such an operation in the graph.
     """
     for op in graph.walk():
         for dtype in {spec.dtype for spec in op.outputs}:
@@ -49,7 +46,7 @@ def refuse_computed_dtypes(graph: Graph) -> None:
 
 
 def _dtypes(value: Any) -> Iterator[str]:
-    """Names of the types of the tensors in a value; a constant of Python's has none."""
+    """Yields names of the types of tensors in a value; a constant of Python's has none."""
     if isinstance(value, tf.data.Iterator | tf.data.Dataset):
         for spec in tf.nest.flatten(value.element_spec):
             yield from _dtypes(spec)
@@ -58,14 +55,14 @@ def _dtypes(value: Any) -> Iterator[str]:
     if isinstance(dtype, tf.DType):
         yield dtype.name
     elif isinstance(value, np.ndarray | np.generic):
-        # Also what TensorFlow has no type for, such as dates.
+        # NumPy's own name also covers what TensorFlow has no type for, such as dates.
         yield "string" if value.dtype.kind in "US" else value.dtype.name
-    elif isinstance(dtype, str):  # such as of Keras's variables and layers
+    elif isinstance(dtype, str):  # Keras's variables and layers have their types as text
         yield dtype
 
 
 def _place(path: tuple) -> str:
-    """Where in the structure a leaf is."""
+    """Says where in the structure a leaf is."""
     if not path:
         return ""
     first, *rest = path

@@ -1,6 +1,7 @@
-"""What all replicas of a function do together, noted while one of them is traced.
+"""Notes what all replicas of a function do together while one of them is traced.
 
-What is known when the trace is complete decides what they do: which variables each has for itself.
+What is known only when the trace is complete, such as which variables each replica has for
+itself, decides what they do.
 """
 
 from collections.abc import Callable
@@ -29,10 +30,5 @@ def note_together(make: Callable[[ReplicaVariables], Together]) -> str:
 
 
 def done_together(graph: tf.Graph, variables: ReplicaVariables) -> dict[str, Together]:
-    """By label, what replicas of a traced function do together.
-
-    Args:
-        graph: Of the function.
-        variables: Those of the replicas.
-    """
+    """Returns what the replicas of a traced function do together, by label."""
     return {str(k): make(variables) for k, make in enumerate(graph.get_collection(_COLLECTION))}
