@@ -65,7 +65,7 @@ class TracedStep:
         return as_written(self.function, [one for _, one in self.replaced])
 
     def for_tensorflow(self) -> "TracedStep | None":
-        """Returns the step without what is replaced for XLA alone, or None if it cannot be undone."""
+        """Returns the step without what is replaced for XLA alone; `None` if it cannot be."""
         purpose = replace(self.purpose, for_xla=False)
         gone = [one for rewrite, one in self.replaced if not rewrite.applies(purpose)]
         kept = [pair for pair in self.replaced if pair[0].applies(purpose)]

@@ -89,8 +89,7 @@ def _show(
     if is_over.wait(seconds_before) or not _LINE.acquire(blocking=False):
         return
     try:
-        # Importing Rich takes a good part of a second, which most compilations never have to
-        # pay.
+        # Importing Rich takes a tenth of a second, which most compilations never have to pay.
         from ipu_keras.progress.display import display_on
 
         with display_on(stream) as draw:

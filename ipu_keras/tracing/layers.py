@@ -15,7 +15,7 @@ from ipu_keras.ir import Op
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
 from ipu_keras.tracing.poplar_operation import is_poplar_operation, poplar_operation_of
 
-# The parts of `while/StatefulPartitionedCall/gradient_tape/pipeline_stage_1/model/dense/MatMul/Sum`:
+# The parts of `while/StatefulPartitionedCall/gradient_tape/pipeline_stage_1/model/dense/MatMul/Sum`
 #
 #     while/StatefulPartitionedCall   calls around the operation, which `operation_path` drops
 #     gradient_tape                   the operation belongs to a gradient
