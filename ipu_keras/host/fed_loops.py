@@ -31,13 +31,8 @@ _READING = "IteratorGetNext"
 class FedLoop:
     """A loop that one replica runs, after all that it reads has been read.
 
-    Args:
-        op: The operation of the loop.
-        body: A `tf.ConcreteFunction` that takes all that the loop hands on, and returns what is
-            not the same in each turn.
-        varying: Positions of what is not the same in each turn.
-        reads: The operations of the body that read datasets.
-        count: How many turns the loop has.
+    Its body takes all that the loop hands on, and returns what is `varying`, at these
+    positions. The operations `reads` of the body read datasets.
     """
 
     def __init__(
@@ -72,13 +67,7 @@ class FedLoop:
     def of(
         cls, op: tf.Operation, condition: Any, body: Any, varying: Sequence[int]
     ) -> "FedLoop | None":
-        """Returns the loop as a `FedLoop` if XLA lacks only the reading in it, else None.
-
-        Args:
-            condition: The condition, a function of the same tensors as the body.
-            body: The loop's body, as for the class.
-            varying: Positions of what varies, as for the class.
-        """
+        """Returns the loop as a `FedLoop` if XLA lacks only the reading in it, else None."""
         if any(_is_left(inner) for inner in condition.graph.get_operations()):
             return None
         body = inlined(body, is_left_by_xla)
@@ -101,7 +90,6 @@ class FedLoop:
         return cls(op, body, varying, left, count)
 
     def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
-        """Runs the loop for the only replica."""
         (replica,) = replicas
         op, varying = self._op, self._varying
         given = replica.look_up(op.inputs)
@@ -167,11 +155,7 @@ def _number_of_turns(
 ) -> int | None:
     """Returns how often a loop runs its body, if that depends on constants alone.
 
-    Args:
-        condition: The condition, as for `FedLoop.of`.
-        body: The loop's body, as for the class.
-        varying: Positions of what varies, as for the class.
-        most: Counting ends after one turn more than this.
+    Counting ends after one turn more than `most`.
     """
     goes_on = condition.structured_outputs[0]
     following = dict(zip(varying, body.structured_outputs, strict=True))

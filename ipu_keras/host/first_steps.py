@@ -58,11 +58,7 @@ _UNKNOWN_TURNS = 16
 def steps_before_xla(program: Program, graph: Graph) -> int:
     """Returns how many steps of a program run op by op before XLA compiles it.
 
-    Args:
-        graph: One step of the program, in TensorFlow's operations.
-
-    Raises:
-        ValueError: The environment's variable is neither a number of steps nor `"auto"`.
+    Raises a `ValueError` if the environment names neither a number of steps nor `"auto"`.
     """
     if program.first_steps is not None:
         return program.first_steps
@@ -114,10 +110,6 @@ class FirstSteps:
     A training may change over between any two executions. Inference whose answers have to stay
     (`Program.fixed_answers`) changes over only between two calls, and only if a weight was
     written since the last one, so that equal calls with equal weights give equal bits.
-
-    Args:
-        count: After so many steps XLA pays.
-        fixed_answers: The same as in `Program`.
     """
 
     def __init__(self, count: int, *, fixed_answers: bool):
@@ -131,9 +123,8 @@ class FirstSteps:
     def begin(self, num_steps: int, weights_written: Callable[[], bool]) -> None:
         """Notes that a call begins, which will run at most `num_steps`.
 
-        Args:
-            weights_written: Says whether a weight was written since it was last asked. It
-                computes checksums of all weights, so it is asked only if the answer counts.
+        `weights_written` says whether a weight was written since it was last asked. It computes
+        checksums of all weights, so it is asked only if the answer counts.
         """
         self._num_to_come = num_steps
         if self._fixed_answers and self._num_run:

@@ -30,13 +30,10 @@ from ipu_keras.tracing import graph_of, no_garbage_collection
 
 
 def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) -> Executable:
-    """Compiles a program for a device.
+    """Compiles a program for a device; TensorFlow is asked for `onednn` if it is `None`.
 
     XLA compiles the executable, where that was chosen, when it runs for the first time, or
     after its first steps.
-
-    Args:
-        onednn: Whether TensorFlow computes with oneDNN; `None` asks TensorFlow.
     """
     onednn = uses_onednn() if onednn is None else onednn
     return build_traced(program, traced(program, onednn=onednn), device, onednn=onednn)
@@ -44,11 +41,7 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
 
 @no_garbage_collection()
 def traced(program: Program, *, onednn: bool | None = None) -> TracedStep:
-    """Traces a program's step, for programs of any number of such steps.
-
-    Args:
-        onednn: Whether TensorFlow computes with oneDNN; `None` asks TensorFlow.
-    """
+    """Traces a program's step, for programs of any number of such steps."""
     # Most programs end up in XLA, and only XLA itself takes longer than tracing, so the first
     # trace is one that XLA can use.
     for_xla = program.compiled is not False
@@ -60,11 +53,7 @@ def traced(program: Program, *, onednn: bool | None = None) -> TracedStep:
 def build_traced(
     program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool | None = None
 ) -> Executable:
-    """Compiles a program whose step is already traced.
-
-    Args:
-        onednn: Whether TensorFlow computes with oneDNN; `None` asks TensorFlow.
-    """
+    """Compiles a program whose step is already traced."""
     onednn = uses_onednn() if onednn is None else onednn
     with phase("plan"):
         graph = graph_of(step.function)
@@ -82,9 +71,7 @@ def build_traced(
 class HostCallable:
     """Runs all steps of a program on the host, dispatched through a device.
 
-    Args:
-        step: The trace of the program's step from which the plan was made.
-        plainly: Whether nothing is done for speed that takes longer than some steps do.
+    If it does so `plainly`, nothing is done for speed that takes longer than some steps do.
     """
 
     def __init__(
@@ -213,10 +200,7 @@ class HostCallable:
     ) -> Callable:
         """Does as `in_a_graph`, which was called before, where replicas do more than the program.
 
-        Args:
-            variables: The replicas' variables, which are this program's from now on.
-            captures_of: Returns what a replica has instead of all that the step and the weight
-                update take from outside.
+        Replicas take `captures_of` instead of all that the step and the weight update capture.
         """
         self._variables = variables
         return self._function_of(captures_of, apart=True)
@@ -261,7 +245,6 @@ class HostCallable:
 
     @property
     def variables(self) -> ReplicaVariables | None:
-        """The variables of the replicas, once they are made."""
         return self._variables
 
     @no_garbage_collection()

@@ -22,9 +22,6 @@ def inlined(concrete: Any, wanted: _Wanted) -> Any:
 
     Loops and branches are left alone, with all that they call, and so are calls with labels
     (`ipu_keras.tracing.together`). The function itself is returned if there is no such call.
-
-    Args:
-        wanted: Whether an operation should be in the function itself.
     """
     flat = _Flat(concrete.graph, wanted)
     if not flat.bodies:
@@ -89,10 +86,8 @@ class _Body:
     """What a call consists of, in names of the calling graph.
 
     Args:
-        nodes: The operations of the called function, as `NodeDef`s.
         results: Names of what stands for the results of the call.
         ends: Control inputs for what has to run after the call.
-        functions: The `FunctionDef`s of functions that those operations may call.
     """
 
     nodes: Sequence[Any]
@@ -131,7 +126,6 @@ class _Flat:
         return definition
 
     def tensor(self, name: str) -> str:
-        """Returns the name of what stands for a tensor of the graph."""
         (found,) = self.instead(_plain(name))
         return _tensor_name(found)
 

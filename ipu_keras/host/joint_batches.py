@@ -30,10 +30,12 @@ from ipu_keras.tracing.extraction import feeds_of
 # Each batch must get the result that it would get alone: what looks across a batch, as a batch
 # normalization does, must still see its own. A result of which only the sum over the batches is
 # wanted, such as a gradient, is not made for each batch if there is a rule in `_SUMS`.
+
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 # `pfor` makes loops, transposed copies, or one text for all batches of operations whose names
-# begin like this. What uses one of these, or has state, is not joined at all.
+# begin like this. Unless it is listed below, what needs one of these for each batch, or has
+# state, is not joined at all.
 _CONVERTED_BADLY = (
     "Conv2DBackpropFilter",
     "DepthwiseConv2d",
@@ -106,8 +108,7 @@ _MAX_SUMMED_BYTES = 1 << 20
 def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
     """Whether it pays to call a traced function for many batches at once.
 
-    Args:
-        summed: For each of its results, whether only the sum over the batches is wanted.
+    Of results that are `summed`, only the sum over the batches is wanted.
     """
     return fallbacks().attempt("joint batches", _can_join, function, summed, count) or False
 
@@ -125,9 +126,6 @@ def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
     """Returns the bytes of all that a jointly called function computes for each batch.
 
     They do not all exist at the same time.
-
-    Args:
-        summed: For each of its results, whether only the sum over the batches is wanted.
     """
     return sum(
         tensor.shape.num_elements() * tensor.dtype.size
@@ -141,17 +139,11 @@ def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
 def joint_function(
     function: Any, summed: Sequence[bool], count: int, *, compiled: bool = False
 ) -> Any:
-    """Makes a function for many batches at once from one for a batch.
+    """Makes a function for many batches at once from one for which `can_join` says yes.
 
-    Args:
-        function: A `tf.ConcreteFunction` that writes nothing, for which `can_join` says yes.
-        summed: For each of its results, whether only the sum over the batches is wanted.
-        compiled: Whether XLA compiles the new function.
-
-    Returns:
-        A `tf.ConcreteFunction` that takes what the other takes, with the batches along a new
-        first axis, and returns a list: of each result the sum, or all batches along a new first
-        axis. `None` if an operation cannot be converted for such operands.
+    The new function takes what the other takes, with the batches along a new first axis, and
+    returns a list: the sum of each result that is `summed`, and all batches of any other along
+    a new first axis. It is `None` if an operation cannot be converted for such operands.
 
     Example:
 
@@ -373,7 +365,6 @@ class _JointGraph:
             self.give(tensor, value, stacked=True)
 
     def sum_of(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the sum of a tensor over the batches."""
         rule = _rule_of(tensor.op)
         if rule is None:
             return tf.reduce_sum(self.stacked(tensor), axis=0)

@@ -65,10 +65,7 @@ def joint_operation(
 ) -> JointOperation:
     """Returns what does an operation that is between segments.
 
-    Args:
-        equal: Inputs of its graph that replicas have equal.
-        replicate: Replicates the functions of branches and loops.
-        labelled: By the label of an operation, what does it for all replicas.
+    Replicas have the inputs `equal` in common. `labelled` does operations with labels.
     """
     if collective_of(op) is not None:
         return functools.partial(_exchange, op)
@@ -90,13 +87,9 @@ def joint_operation(
 
 
 def check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
-    """Refuses collectives in branches and loops that not all replicas may reach.
+    """Raises a `ValueError` for collectives in branches and loops that not all replicas may reach.
 
-    Args:
-        equal: Inputs that replicas have equal.
-
-    Raises:
-        ValueError: There is such a collective, on which an IPU would wait for ever.
+    An IPU would wait there for ever.
     """
     for op in concrete.graph.get_operations():
         if needs_all(op) or not leads_to(op, needs_all):
@@ -264,7 +257,7 @@ class _Loop:
         self._shapes = [body.inputs[k].shape for k in self._varying]
 
     def fed(self) -> FedLoop | None:
-        """Returns the loop as one XLA program, if it needs nothing else than to read before it."""
+        """Returns the loop as one XLA program that is fed with what it reads, or `None`."""
         return FedLoop.of(self._op, self._condition, self._turn, self._varying)
 
     def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
@@ -342,12 +335,9 @@ def _function_of(graph: Any, results: Sequence[tf.Tensor] | None = None) -> Any:
 
 
 def _with_constants(function: Any, outside: Mapping[int, tf.Tensor]) -> Any:
-    """Gives a function constants of its own for inputs that are constants outside.
+    """Gives a function constants of its own for inputs that are constants outside, by position.
 
     XLA has to know some values, such as shapes and axes, when it compiles.
-
-    Args:
-        outside: What the function is given, by the position of the input.
     """
     values = {
         k: tf.make_ndarray(tensor.op.get_attr("value"))
@@ -369,7 +359,6 @@ def _with_constants(function: Any, outside: Mapping[int, tf.Tensor]) -> Any:
 
 
 def _before(op: tf.Operation, replicas: Iterable[ReplicaValues]) -> set[tf.Operation]:
-    """Returns what an operation waits for."""
     return {call for replica in replicas for call in replica.ran} if op.control_inputs else set()
 
 

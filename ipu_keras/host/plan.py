@@ -58,17 +58,14 @@ class HostExecution(enum.Enum):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether XLA compiles the step."""
         return self in (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """How the host runs a program.
+    """How the host runs a program, of whose steps `graph` is one.
 
     Args:
-        graph: One traced step of the program.
-        onednn: Whether the host's TensorFlow computes with oneDNN.
         executions: Ways to run it, best first; a later one is taken when an earlier one turns
             out not to support an operation.
         reason: Why the first of `executions` was chosen.
@@ -89,12 +86,7 @@ class HostPlan:
 
 
 def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPlan:
-    """Ranks the ways to run a program by its content.
-
-    Args:
-        graph: One traced step of the program, in TensorFlow's operations.
-        onednn: Whether the host's TensorFlow computes with oneDNN.
-    """
+    """Ranks the ways to run a program by the content of its step, in TensorFlow's operations."""
     opening: frozenset[str] = frozenset()
     sequential: frozenset[str] = frozenset()
     if program.repeat_count > 1 and not program.carried:

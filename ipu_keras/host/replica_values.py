@@ -23,7 +23,6 @@ class Segment:
     Args:
         part: Computes the operations; `None` if there are none.
         given: Results of other segments that the part takes.
-        results: Tensors of the trace that the part returns.
         waits: Whether it must run after all that the replica ran before.
         together: What is done after it by all replicas as one, or left to TensorFlow by XLA.
     """
@@ -39,12 +38,8 @@ class Segment:
 class ReplicaValues:
     """Maps the tensors of a trace to the values that one replica has for them.
 
-    These are symbolic while a graph is built, and values when the function runs eagerly.
-
-    Args:
-        number: The number of the replica.
-        feeds: The tensors that the replica is given for the function's arguments.
-        captures: What it has of its own in place of captured tensors.
+    These are symbolic while a graph is built, and values when the function runs eagerly. A
+    replica takes its own `captures` in place of those of the trace.
     """
 
     def __init__(self, concrete: Any, number: int, feeds: Sequence[tf.Tensor], captures: Captures):
@@ -86,10 +81,9 @@ class ReplicaValues:
             self.set_value(tensor, result)
 
     def note_call(self, results: Sequence[tf.Tensor], *, waited: bool) -> None:
-        """Remembers the call that was just made for those that have to wait for it.
+        """Remembers the call that was just made, for those that have to wait for it.
 
-        Args:
-            waited: Whether the call waited for all that had run before.
+        If it has `waited` itself for all calls before, nobody else has to.
         """
         if tf.executing_eagerly():
             return
@@ -108,7 +102,6 @@ class ReplicaValues:
         return [None if t is None else self._value(t) for t in tensors]
 
     def set_value(self, tensor: tf.Tensor, value: tf.Tensor) -> None:
-        """Sets the replica's value of a tensor of the trace."""
         self._values[tensor.ref()] = value
 
     def _value(self, tensor: tf.Tensor) -> tf.Tensor:

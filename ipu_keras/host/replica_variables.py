@@ -29,7 +29,6 @@ class ReplicaVariables:
     numbers differ, unless the device was told to give all replicas the same.
 
     Args:
-        functions: The `tf.ConcreteFunction`s that replicas run with variables of their own.
         inside: The variables of programs that the functions call. Copies among these get no
             copies, and are used here for the variables that they are copies of.
     """
@@ -90,15 +89,13 @@ class ReplicaVariables:
         return self._device.num_writes, engine.num_seedings, engine.identical_replicas
 
     def _distance(self, replica: int) -> int:
-        """Returns the distance of a replica's seeds from those of replica 0."""
         return 0 if self._device.engine.identical_replicas else _SEED_DISTANCE * replica
 
 
 def written_variables(concrete: Any, device_name: str) -> list[Any]:
     """Returns the variables that a traced function writes.
 
-    Args:
-        device_name: The device on which a variable must be that is known by its handle alone.
+    Those known by their handles alone count only if they are on the named device.
     """
     # The trace has not noticed variables that only kernels read and write, such as the slots of
     # TensorFlow 1's optimizers. These are known by their handles alone.

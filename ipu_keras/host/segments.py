@@ -179,9 +179,7 @@ def _is_variable(handle: tf.Tensor) -> bool:
 class _Split:
     """Decides which operation of a traced function is in which of its segments.
 
-    Args:
-        wanted: Tells what is between segments; so are the branches and loops that lead there.
-        for_xla: Whether XLA compiles the segments.
+    What is `wanted`, and branches and loops that lead there, are between segments.
     """
 
     def __init__(self, concrete: Any, wanted: _Wanted, *, for_xla: bool):
@@ -213,7 +211,6 @@ class _Split:
         self._returned = self._tensors_to_return()
 
     def segments(self) -> Iterator[Segment]:
-        """Yields the segments in the order in which they run."""
         operations = _by_level(self._operations, self._levels)
         together = _by_level(self._together, self._levels)
         returned = _by_level({t.op: None for t in self._returned.values()}, self._levels)
@@ -224,11 +221,7 @@ class _Split:
     def _part(
         self, operations: Sequence[tf.Operation], returned: Sequence[tf.Operation]
     ) -> Segment:
-        """Makes the segment of some operations, without collectives.
-
-        Args:
-            returned: Operations whose results others take.
-        """
+        """Makes the segment of some operations; others take the results of those `returned`."""
         results = [t for op in returned for t in op.outputs if t.ref() in self._returned]
         controls = [op for op in operations if op in self._writes]
         if not results and not controls:

@@ -12,14 +12,10 @@ _REPEATED = frozenset({"Const", "ReadVariableOp"})
 
 
 def open_step(concrete: Any, opening_ops: Collection[str]) -> tuple[Part, Part]:
-    """Cuts a step into what it does first and the rest.
+    """Cuts a step into its opening and the rest.
 
-    Args:
-        opening_ops: Names of operations for the first part: with each, all that it depends on.
-
-    Returns:
-        The part with those operations, which returns a list of tensors, and the part without:
-        it takes that list after its inputs, and returns what the step returns.
+    The opening has the named operations, with all that they need, and returns a list of
+    tensors. The rest takes that list after its inputs, and returns what the step returns.
     """
     operations = concrete.graph.get_operations()
     results = tf.nest.map_structure(before_return, concrete.structured_outputs)
@@ -49,16 +45,9 @@ def split_step(
 ) -> tuple[Part, Part]:
     """Cuts a step into two functions that together do what it does.
 
-    Args:
-        sequential_ops: Names of operations for the second part: with each, all that depend on
-            it.
-        results: A structure of tensors of the step, which the second part returns.
-        gradients: Tensors that the first part also returns; none is of `sequential_ops`.
-
-    Returns:
-        The part without those operations, which returns two lists of tensors, the latter being
-        the gradients, and the part with them: it takes the former list after its inputs, and
-        returns the results.
+    The first returns a list of tensors, and a list of `gradients`. The second has the
+    sequential operations, which include all that depends on any of them; it takes the former
+    list after its inputs, and returns the `results`.
     """
     writes = [op for op in concrete.graph.control_outputs if op.name in sequential_ops]
     between = _between(concrete, sequential_ops, results, writes)

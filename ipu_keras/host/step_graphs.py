@@ -59,9 +59,7 @@ class StepGraphs:
     Args:
         step: The trace of the program's step. It returns the results, and with them the
             gradients if the program has an update, or what steps hand on.
-        update: The trace of the weight update; `None` if the program has none.
-        captures_of: As for `replicate`: returns what a replica has of its own instead of what
-            step and update capture, such as variables that they write.
+        captures_of: The same as for `replicate`, for what the update captures as well.
         apart: Whether replicas have all of that of their own, which others may have written.
         plainly: Whether each step is computed by itself, as it is: what makes steps faster
             takes longer to build than some steps do.
@@ -124,15 +122,11 @@ class StepGraphs:
             _check_shape(self._program.name, tensor)
 
     def __call__(self, *feeds: Any) -> Any:
-        """Runs an execution.
+        """Runs an execution, and returns the outfeed.
 
-        Args:
-            *feeds: Each feed, `(steps * replicas, ...)`; then what the first step of replica 0
-                is handed, what that of replica 1 is, and so on.
-
-        Returns:
-            The outfeed; if steps hand tensors on, with those of the last steps of all replicas,
-            in the order of the replicas.
+        It takes each feed, `(steps * replicas, ...)`, and then what the first steps of replica
+        0, replica 1 and so on are handed. If steps hand tensors on, those of the last steps
+        come with the outfeed, in the same order.
         """
         if self._program.carried:
             return self._handing_on(feeds)
@@ -233,13 +227,7 @@ class StepGraphs:
     ) -> list[Any]:
         """Runs the steps in turn, each by all replicas at the same time, as they exchange values.
 
-        Args:
-            carried: What the first step of replica 0 is handed, then that of replica 1, and so
-                on.
-
-        Returns:
-            The results, and then what the last steps of the replicas hand on, in the same
-            order.
+        What is `carried` is ordered by replica, and returned like that after the results.
         """
         num_replicas = self._program.num_replicas
         num_feeds, num_carried = len(feeds), len(carried) // num_replicas
@@ -344,11 +332,7 @@ class StepGraphs:
         )
 
     def _joint_batches(self, function: Any, summed: Sequence[bool], unit: int) -> int:
-        """Returns how many batches a function computes at once; 1 if it cannot or should not join.
-
-        Args:
-            unit: The result is a multiple of this number.
-        """
+        """Returns how many batches, a multiple of `unit`, to compute at once; 1 if none."""
         count = self._num_steps * self._program.num_replicas
         if self._plainly or count == 1 or not can_join(function, summed, count):
             return 1
@@ -420,7 +404,6 @@ class StepGraphs:
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
     ) -> list[Any]:
-        """Runs the batches of each replica with its own variables."""
         num_replicas = self._program.num_replicas
         if num_replicas == 1 and not compiled:
             return run(feeds)
@@ -436,7 +419,6 @@ class StepGraphs:
         return [_joined(*pair) for pair in zip(collect, zip(*by_replica, strict=True), strict=True)]
 
     def _called(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
-        """Calls a traced function with what a replica has of its own."""
         own = self._captures_of(replica)
         captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
         # One trace serves all replicas, and calling it as usual would take the captures of
@@ -445,7 +427,6 @@ class StepGraphs:
 
 
 def _num_at_once() -> int:
-    """Returns how many steps a parallel loop has in flight."""
     return _STEPS_PER_CORE * (os.cpu_count() or 1)
 
 

@@ -24,24 +24,13 @@ _ACCUMULATED = "accumulated_gradient"
 
 
 def accumulated(gradient: tf.Tensor) -> tf.Tensor:
-    """Marks a gradient of one batch, and returns what the weight update takes for it.
-
-    That is the sum over batches, where there are several.
-
-    Args:
-        gradient: A gradient in the type in which it is accumulated.
-    """
+    """Marks a gradient of one batch where the weight update takes the sum over batches."""
     return tf.identity(gradient, name=_ACCUMULATED)
 
 
 @dataclass(frozen=True)
 class StepInAGraph(TracedStep):
-    """A step whose trace cannot be made again.
-
-    Args:
-        whole: The trace of the step and of the weight update after it, if there is one;
-            `function` and `update` are parts of it.
-    """
+    """A step whose trace, `whole`, cannot be made again; step and update are parts of that."""
 
     whole: Any = None
 
@@ -56,18 +45,10 @@ class StepInAGraph(TracedStep):
         num_replicas: int,
         shards: Shards = "refused",
     ) -> "StepInAGraph":
-        """Traces a step.
+        """Traces a step, which takes tensors and returns a structure of results.
 
-        Args:
-            name: The name of the program.
-            step: Takes tensors and returns a structure of results. If it updates weights, it
-                does so with gradients that it has passed to `accumulated`.
-            given: Specs of the tensors that the step takes.
-            num_replicas: How many replicas will run it together.
-            shards: What shards mean, as for `replicated`.
-
-        Raises:
-            ValueError: The weight update needs a batch besides its gradients.
+        If it updates weights, it does so with gradients that it has passed to `accumulated`. A
+        `ValueError` says that the update needs anything else of a batch.
         """
         specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in given]
         with rewriting(purpose, num_replicas, shards=shards) as found:
@@ -89,12 +70,10 @@ class StepInAGraph(TracedStep):
 
     @property
     def num_shards(self) -> int:
-        """How many shards the step's scopes ask for; at least 1."""
         return num_shards_of(self.whole.graph)
 
     @property
     def can_be_traced_again(self) -> bool:
-        """Whether another trace of the step can be made."""
         return False
 
     def as_written(self) -> Any:
@@ -113,11 +92,7 @@ class StepInAGraph(TracedStep):
 
 
 def _halves(whole: Any) -> tuple[Any, Any]:
-    """Cuts a trace at its accumulated gradients.
-
-    Returns:
-        The step without the weight update, which returns the gradients too, and the update.
-    """
+    """Cuts a trace at its accumulated gradients into the step that returns them, and the update."""
     operations = whole.graph.get_operations()
     borders = [op for op in operations if op.name.rpartition("/")[2].startswith(_ACCUMULATED)]
     after = _after(borders, operations)

@@ -52,23 +52,14 @@ class Collect(enum.Enum):
 
 @dataclass(frozen=True)
 class Reduction:
-    """How gradients become one.
-
-    Args:
-        method: The reduction over steps, of which there are `num_steps`.
-        num_replicas: Batches in a step, one after the other; over these the reduction is a sum.
-    """
+    """How gradients become one: over steps by a method, and over the replicas' batches as a sum."""
 
     method: Method = Method.SUM
     num_steps: int = 1
     num_replicas: int = 1
 
     def add(self, accumulated: Any, gradient: Any, index: Any) -> Any:
-        """Returns the accumulated gradients after one more.
-
-        Args:
-            index: The number of the batch, an integer or a tensor.
-        """
+        """Returns the accumulated gradients after that of the batch number `index`."""
         if self.method is not Method.RUNNING_MEAN:
             return accumulated + self.method.share(gradient, 0, self.num_steps)
         # A running mean scales down what it has once a step, so only at the first replica's

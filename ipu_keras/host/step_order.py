@@ -15,15 +15,9 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 def opening_ops(graph: Graph, heavy: Collection[str]) -> frozenset[str]:
     """Returns the operations that all steps can do in turn before they do anything else.
 
-    They write what nothing heavy decides, such as the states of random generators. A layer's
+    They write what nothing `heavy` decides, such as the states of random generators. A layer's
     dropout masks depend on the step before; but if the seeds are drawn first, all else is free.
-
-    Args:
-        graph: One step, in TensorFlow's operations.
-        heavy: Names of operations that should not run in turn.
-
-    Returns:
-        Names of operations; empty if a result of theirs cannot be kept for all steps.
+    There are none if a result of theirs cannot be kept for all steps.
     """
     ops = {op.name: op for op in graph.ops}
     touching: dict[str, set[str]] = {}
@@ -60,10 +54,6 @@ def sequential_ops(graph: Graph, opening: Collection[str] = ()) -> frozenset[str
     are the model, whose weights are only read, but not the metrics. What a sequential operation
     takes from another one has to be kept for all steps; if that is impossible, the other one
     counts as sequential too.
-
-    Args:
-        graph: One step, in TensorFlow's operations.
-        opening: Names of operations that all steps have done before.
     """
     ops = {op.name: op for op in graph.ops}
     seeds = {op.name for op in graph.ops if graph.of_op(op).writes_state} - set(opening)
@@ -90,7 +80,6 @@ def _variables_of(op: Op, ops: dict[str, Op]) -> set[str]:
 
 
 def _with_sources(names: Collection[str], ops: dict[str, Op]) -> set[str]:
-    """Returns operations with all that they depend on."""
     found: set[str] = set()
     pending = list(names)
     while pending:

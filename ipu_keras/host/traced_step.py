@@ -26,15 +26,12 @@ def variables_of(functions: Iterable[Any]) -> tuple[TensorSpec, ...]:
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A step as the host runs it.
+    """A step as the host runs it, and the weight update, if the program has one.
 
     Args:
-        function: The trace, a `tf.ConcreteFunction`.
-        purpose: What the step was traced for.
-        replaced: What rewrites replaced in the trace.
+        replaced: What rewrites replaced in the traces.
         could_fuse: Whether it has batch normalizations that TensorFlow computes faster if they
             are traced for TensorFlow.
-        update: The trace of the weight update, if the program has one.
     """
 
     function: Any
@@ -45,14 +42,12 @@ class TracedStep:
 
     @property
     def variables(self) -> tuple[TensorSpec, ...]:
-        """The variables of the step and of the weight update."""
         return variables_of(
             [self.function] if self.update is None else [self.function, self.update]
         )
 
     @property
     def can_be_traced_again(self) -> bool:
-        """Whether another trace of the step can be made."""
         return True
 
     def as_written(self) -> Any:
@@ -90,9 +85,7 @@ class TracedStep:
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.
 
-    Args:
-        for_xla: Whether to write it as XLA likes it, or as TensorFlow does.
-        onednn: Whether TensorFlow computes with oneDNN.
+    It is written as XLA likes it, or as TensorFlow does.
     """
 
     num_fed = len(program.infeed)
@@ -116,12 +109,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
 
 @dataclass
 class Found:
-    """What was found and done while something was traced; complete when that is over.
-
-    Args:
-        replaced: Replacements, as in `TracedStep`.
-        could_fuse: The same as in `TracedStep`.
-    """
+    """What was found and done while something was traced, as in `TracedStep`, once that is over."""
 
     replaced: Sequence[tuple[Rewrite, Replaced]] = ()
     could_fuse: bool = False
@@ -131,12 +119,7 @@ class Found:
 def rewriting(
     purpose: Purpose, num_replicas: int, *, shards: Shards = "refused"
 ) -> Iterator[Found]:
-    """While this is open, operations are traced as the host computes them best.
-
-    Args:
-        num_replicas: How many replicas will run together what is traced.
-        shards: What shards mean, as for `replicated`.
-    """
+    """While this is open, operations are traced as the host computes them best."""
     rewrites = rewrites_for(purpose)
     found = Found()
     # Callbacks of rewrites see an operation in the order in which they are opened, that of the

@@ -63,7 +63,6 @@ def _covers(normalization: tf.Operation, convolution: tf.Operation, images: tf.T
 
 
 def _like(convolution: tf.Operation, kernel: tf.Tensor) -> tf.Tensor:
-    """Makes a convolution like another one, with another kernel."""
     names = ["strides", "padding", "explicit_paddings", "data_format", "dilations"]
     options = {name: convolution.get_attr(name) for name in names}
     make = _CONVOLUTIONS[convolution.type]

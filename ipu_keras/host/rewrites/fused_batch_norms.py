@@ -13,12 +13,7 @@ from dataclasses import dataclass
 
 @dataclass
 class BatchNorms:
-    """What is known of the batch normalizations of a trace.
-
-    Args:
-        fused: Whether each is traced as one operation.
-        found: Whether there was any that can be.
-    """
+    """Whether batch normalizations of a trace are one operation, and whether any was found."""
 
     fused: bool
     found: bool = False

@@ -61,13 +61,8 @@ def max_pool_gradient(
 ) -> tf.Tensor:
     """Computes the gradient of `tf.nn.max_pool2d` with strides as large as the window.
 
-    Args:
-        inputs: The tensor that was pooled, `(batch, height, width, channels)`.
-        outputs: The largest elements, `(batch, rows, columns, channels)`.
-        window: Height and width of a window.
-
-    Returns:
-        The gradient of the inputs, which is 0 in rows and columns that no window reaches.
+    Images are `(batch, height, width, channels)`. The gradient is 0 in rows and columns that no
+    window reaches.
     """
     batch, height, width, channels = static_sizes(inputs)
     rows, columns = static_sizes(outputs)[1:3]

@@ -71,17 +71,14 @@ def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
 def draw(
     distribution: str, shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor
 ) -> tf.Tensor | None:
-    """Draws numbers as TensorFlow's operations do on a CPU, within XLA.
+    """Draws float32 numbers as TensorFlow's operations do on a CPU, within XLA.
+
+    The result is `None` if the XLA of this TensorFlow cannot draw them.
 
     Args:
-        distribution: `"uniform"` in [0, 1), as in `StatelessRandomUniformV2`, `"normal"`, as in
-            `StatelessRandomNormalV2`, or `"truncated_normal"`, as in
-            `StatelessTruncatedNormalV2`.
+        distribution: A value of `_DISTRIBUTIONS`; uniform numbers are in [0, 1).
         key: A uint64 tensor `(1,)` with Philox's key.
         counter: A uint64 tensor `(2,)` with Philox's first counter, low word first.
-
-    Returns:
-        A float32 tensor of the given shape; `None` if the XLA of this TensorFlow cannot.
     """
     given = (shape, key, counter)
     numbers = fallbacks().attempt("random bits", _by_our_function, distribution, *given)

@@ -22,16 +22,12 @@ def replaced(
     """While this is open, operations of some kinds in graphs that are traced get another result.
 
     Uses TensorFlow's op callbacks. The operation itself stays in the graph, without a use, so
-    that `undone` can put it back. Eager operations are left alone.
+    that `undone` can put it back. Eager operations are left alone. What is yielded grows as
+    graphs are traced.
 
     Args:
-        kinds: TensorFlow's names of operation types. If they have several results, the first is
-            replaced.
         replacement: Takes the inputs and the first result of an operation; returns what users
             of the result get, or `None` to leave it.
-
-    Yields:
-        A list of what was replaced, which grows as graphs are traced.
     """
     found: list[Replaced] = []
 
@@ -54,14 +50,7 @@ def replaced(
 
 
 def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
-    """Returns a traced function as it was without replacements.
-
-    Args:
-        replaced: What was replaced in the function while it was traced.
-
-    Returns:
-        A `tf.ConcreteFunction`; `None` if something was replaced in a function that it calls.
-    """
+    """Returns a traced function without replacements; `None` if a function in it has some."""
     written = as_written(concrete, replaced)
     if not isinstance(written, AsWritten):
         return written
@@ -77,9 +66,8 @@ def rebuilt(
 ) -> Any:
     """Makes a traced function anew from what its results and writes need; operations keep names.
 
-    Args:
-        instead: What operations take instead of other tensors, by `ref()` of those.
-        unused: Operations that are not run unless others need them.
+    Operations take others `instead` of some tensors, by `ref()`. What is `unused` runs only if
+    needed.
     """
     computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
     results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)

@@ -52,9 +52,7 @@ class _Layer:
     """A convolution, and what is done to its result and to nothing else.
 
     Args:
-        convolution: Has images `(batch, height, width, channels)`.
         bias: What is added, `(..., filters)`, or `None`.
-        activation: The activation of the sum, or `None`.
         window: Height and width of the pooling, 1 by 1 without one.
     """
 
@@ -71,9 +69,6 @@ def shifted_convolutions(concrete: Any) -> Any:
     Functions that train convolutions are left alone. If two pixels in a window of the pooling
     are almost equal, the order of sums, in which results differ, decides which gets the
     gradient, and weights would soon be others than stock TensorFlow's.
-
-    Args:
-        concrete: A `tf.ConcreteFunction` for TensorFlow's executor.
     """
     operations = concrete.graph.get_operations()
     is_trained = any(op.type in CONVOLUTION_GRADIENTS for op in operations)
@@ -220,13 +215,8 @@ def max_of_convolution(
     Args:
         images: Images `(batch, height, width, channels)`, with padding already added.
         kernel: Weights `(rows, columns, channels, filters)`.
-        strides: Strides of the convolution along height and width.
-        dilations: Dilations of the convolution along height and width.
         window: How many results are in a window along height and width.
         size: How many windows there are along height and width.
-
-    Returns:
-        A tensor `(batch, *size, filters)`.
     """
     steps = [stride * edge for stride, edge in zip(strides, window, strict=True)]
     found = None

@@ -33,7 +33,6 @@ class Purpose:
 
     Args:
         for_xla: Whether XLA or TensorFlow's executor is to run it.
-        onednn: Whether TensorFlow computes with oneDNN.
         fast_math: Whether results may differ by more than the order of sums.
         accumulates: Whether the gradients of several batches become one.
     """
@@ -168,8 +167,7 @@ REWRITES = (
 def rewrites_for(purpose: Purpose) -> tuple[Rewrite, ...]:
     """Returns the rewrites of a trace, without those that the environment switches off.
 
-    Raises:
-        ValueError: The environment names something that is no rewrite.
+    Raises a `ValueError` if the environment names anything else.
     """
     off = _switched_off(os.environ.get(ENVIRONMENT_VARIABLE, ""))
     return tuple(one for one in REWRITES if one.name not in off and one.applies(purpose))

@@ -28,12 +28,7 @@ _LEAST_SAVED = 32
 
 @dataclass(frozen=True)
 class _Cut:
-    """A result of which the first rows and columns are enough.
-
-    Args:
-        tensor: Images `(batch, height, width, channels)`.
-        size: Rows and columns of the part that is enough.
-    """
+    """Images of which the first rows and columns, so many as `size`, are enough."""
 
     tensor: tf.Tensor
     size: tuple[int, int]
@@ -127,6 +122,5 @@ def _saved(cut: _Cut) -> int:
 
 
 def _same(op: tf.Operation, before: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
-    """Applies an operation to other images than before."""
     given = [images if tensor is before else tensor for tensor in op.inputs]
     return create_operation(op.type, given, [op.outputs[0].dtype], op.node_def.attr).outputs[0]
