@@ -51,23 +51,21 @@ def call_in_graph(
     configure: Callable[[], None],
     check_placement: Callable[[tf.Graph, bool], None],
 ) -> Any:
-    """Puts a computation into the graph that is being built.
+    """Puts a computation into the graph that is being built, and returns its results.
+
+    They have the structure in which they were returned, but one tensor, or a tuple, comes as a
+    list. If there are none, an operation that runs the computation is returned.
 
     Args:
         computation: Takes `inputs`; returns tensors, and then operations.
-        compile_program: Called in the same way as `ipu_keras.profiling.compilation.compiled`.
         configure: Makes the device exist if nothing was configured.
         check_placement: Takes the graph of the computation, and whether it has results; raises
             if it is placed elsewhere.
 
-    Returns:
-        The computation's tensors, in the structure in which they were returned; one tensor, or
-        a tuple, comes as a list. If there are none, an operation that runs it.
-
     Raises:
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: `computation` returns an operation before a tensor, or takes what is not in the
-            graph.
+        ValueError: `computation` returns an operation before a tensor, or takes what is not in
+            the graph.
     """
     given = converted(
         "inputs", lambda given: tf.nest.map_structure(tf.convert_to_tensor, given), list(inputs)
@@ -113,15 +111,10 @@ def _as_before(value: Any) -> Any:
 
 
 def _taken_apart(returned: Any) -> tuple[list[Any], list[tf.Tensor], list[tf.Operation]]:
-    """Takes apart what a computation returned.
+    """Takes apart what a computation returned: its structure, tensors, and operations.
 
-    Returns:
-        A list of one structure, with a number for each tensor, or an empty list if there are no
-        tensors; the tensors; the operations.
-
-    Raises:
-        ValueError: An operation comes before a tensor, or is in a nested structure, or
-            something is neither.
+    The structure has a number for each tensor, in a list that is empty if there are none. A
+    `ValueError` says that an operation comes before a tensor or is nested.
     """
     values = as_list(returned)
     if not isinstance(returned, Mapping) and not any(map(tf.nest.is_nested, values)):
@@ -175,11 +168,6 @@ class _Computation:
 
     It is traced again if the device has another number of replicas when a session first runs
     anything of its graph. What others take of it stays, and gets what the new trace computes.
-
-    Args:
-        function: Takes the tensors in `given`, and returns a list of tensors.
-        compile_program: Called in the same way as `ipu_keras.profiling.compilation.compiled`.
-        configure: Makes the device exist if nothing was configured.
     """
 
     def __init__(
@@ -211,11 +199,7 @@ class _Computation:
     def put_into_graph(
         self, check_placement: Callable[[tf.Graph, bool], None]
     ) -> tuple[list[tf.Tensor], tf.Operation]:
-        """Puts the computation into the session's graph; returns its results, and what runs it.
-
-        Args:
-            check_placement: Checks the placement, as for `call_in_graph`.
-        """
+        """Puts the computation into the session's graph; returns its results, and what runs it."""
         with self._traces.first():
             self._trace()
             check_placement(self._concrete.graph, bool(self._concrete.outputs))
@@ -241,7 +225,6 @@ class _Computation:
         self._num_replicas = self._place.num_replicas_with_shards(self._shards)
 
     def _called(self) -> tuple[list[tf.Tensor], tf.Operation]:
-        """Calls the trace in the graph of the session."""
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
         _check_captures(self._concrete)
         with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):

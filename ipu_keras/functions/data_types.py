@@ -15,14 +15,10 @@ _READS = frozenset({"IteratorGetNext", "OptionalGetValue"})
 
 
 def refuse_dtypes(what: str, structure: Any) -> None:
-    """Refuses tensors of types that IPUs lack, and datasets with such elements.
+    """Raises a `TypeError` for tensors of types that IPUs lack, or datasets with such elements.
 
     Args:
-        what: `"input"` or `"output"`, for the error.
-        structure: The arguments, or the results, of a function.
-
-    Raises:
-        TypeError: There is such a tensor.
+        what: Either `"input"` or `"output"`, for the error.
     """
     if all(dtype in IPU_DTYPES for leaf in tf.nest.flatten(structure) for dtype in _dtypes(leaf)):
         return
@@ -33,11 +29,7 @@ def refuse_dtypes(what: str, structure: Any) -> None:
 
 
 def refuse_computed_dtypes(graph: Graph) -> None:
-    """Refuses a function that computes in bfloat16, or reads elements of types that IPUs lack.
-
-    Raises:
-        TypeError: There is such an operation in the graph.
-    """
+    """Raises a `TypeError` for a function in bfloat16, or that reads types that IPUs lack."""
     for op in graph.walk():
         for dtype in {spec.dtype for spec in op.outputs}:
             if op.kind in _READS and dtype not in IPU_DTYPES:

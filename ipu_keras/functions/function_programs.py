@@ -41,7 +41,6 @@ class _Arguments:
     """What a function is called with: tensors, which are the infeed, and other values.
 
     Args:
-        structure: Positional and keyword arguments, with a number in place of each leaf.
         names: Names of the leaves, such as `"args[0]"`.
         leaves: A `TensorSpec` for each tensor, an `InfeedIterator` for each iterator of a
             dataset, and all other values as they are.
@@ -65,16 +64,13 @@ class _Arguments:
 
     @property
     def infeed(self) -> tuple[TensorSpec, ...]:
-        """The specs of the tensors, in order."""
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, TensorSpec))
 
     @property
     def can_be_fed(self) -> bool:
-        """Whether no tensor is empty."""
         return all(0 not in spec.shape for spec in self.infeed)
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
-        """Returns the arguments with these tensors."""
         rest = iter(tensors)
         leaves = [
             next(rest) if isinstance(leaf, TensorSpec) else _anew(leaf) for leaf in self.leaves
@@ -82,7 +78,6 @@ class _Arguments:
         return tf.nest.pack_sequence_as(self.structure, leaves)
 
     def signature(self, jit_compile: bool | None) -> Signature:
-        """Returns what the function is compiled for."""
         named = list(zip(self.names, self.leaves, strict=True))
         return Signature(
             tensors=tuple((name, leaf) for name, leaf in named if isinstance(leaf, TensorSpec)),
@@ -101,7 +96,6 @@ class FunctionPrograms:
     It does not hold the function itself, which may be forgotten before its strategy.
 
     Args:
-        function: A `tf.function`, or a trace of one.
         call: Calls a function with arguments as a replica of the strategy does.
         device: The IPU device that runs it; `None` if another device does, so that there are no
             programs.
@@ -141,9 +135,6 @@ class FunctionPrograms:
 
         Args:
             key: Tells apart what the function is called with.
-            concrete: The trace that such a call runs, a `tf.ConcreteFunction`.
-            args: Positional arguments of the function.
-            kwargs: Keyword arguments of the function.
 
         Raises:
             tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
@@ -178,9 +169,7 @@ class FunctionPrograms:
     def running(self, key: Hashable) -> Iterator[None]:
         """While this is open, the function is run with what `compile` had the same key for.
 
-        Raises:
-            tf.errors.OutOfRangeError: An infeed has no more elements.
-            tf.errors.FailedPreconditionError: An infeed was not initialized.
+        Errors of an infeed that has no more elements, or was not initialized, name it.
         """
         programs = self._programs[key]
         if self._device is None:
@@ -247,17 +236,10 @@ def compiled_in_graph(
     *,
     name: str | None = None,
 ) -> GraphProgram:
-    """Compiles a program in a function's graph, with whatever is asked for then.
+    """Compiles a program in a function's graph, and raises what `FunctionPrograms.compile` raises.
 
     Args:
-        history: What was compiled before for the function.
-        compile_program: Called in the same way as `ipu_keras.profiling.compilation.compiled`.
         name: The program's name, unless a user has chosen one.
-
-    Raises:
-        tf.errors.ResourceExhaustedError: As `FunctionPrograms.compile` raises it.
-        ValueError: As `FunctionPrograms.compile` raises it.
-        LoweringError: As `FunctionPrograms.compile` raises it.
     """
     program.check()
     described = program.executable.program

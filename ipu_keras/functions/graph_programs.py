@@ -54,10 +54,9 @@ def _nothing() -> None:
 class GraphProgram:
     """A program in the graph of a function, or one that is the function.
 
+    `synchronize` is called before the function runs, and `note_execution` after it.
+
     Args:
-        executable: What the program became, with all its steps.
-        synchronize: To be called before the function runs.
-        note_execution: To be called after the function has run.
         check: Called before it is compiled; raises if it cannot run.
         is_named: Whether a user chose the program's name.
         variables: Variables of the replicas, if the program is all that they do.
@@ -72,17 +71,12 @@ class GraphProgram:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas run it."""
         return self.executable.program.num_replicas
 
 
 @contextlib.contextmanager
 def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[None]:
-    """While this is open, a function that has programs in its graph is run.
-
-    Args:
-        device: The device that runs them, and counts the executions.
-    """
+    """While this is open, a function with programs in its graph runs; `device` counts the runs."""
     for program in programs:
         program.synchronize()
     with device.engine.running():
@@ -125,12 +119,11 @@ class StepResults:
     """What a step that is being traced writes to outfeeds.
 
     Args:
-        graph: The graph of the step.
         sums: The same as in `Work`.
         written: For each queue, the tensors that are written to it.
         own_updates: Whether each replica updates weights of its own.
         num_updates: How often weights are updated by all steps.
-        gradients: While a weight update is traced, what it begins with.
+        gradients: While a weight update is traced, what it begins with; else empty.
         updates: What weight updates write.
     """
 
@@ -147,15 +140,8 @@ class StepResults:
     ) -> Sequence[Any]:
         """Has a queue get a result of each step or, in a weight update, of each update.
 
-        Args:
-            queue_for: Makes the queue, as `IPUOutfeedQueue` does.
-
-        Returns:
-            What is done before the result is written.
-
-        Raises:
-            NotImplementedError: The result belongs to a weight update, and each replica has its
-                own.
+        What is done before the result is written is returned. A `NotImplementedError` says that
+        each replica has an update of its own.
         """
         if not self.gradients:
             self.written[queue_for(self.num_replicas, self.sums)] = tensors
@@ -173,7 +159,6 @@ class StepResults:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas run the step together."""
         return current_replicas()
 
 
@@ -182,16 +167,13 @@ class Work:
     """What is to become a program.
 
     Args:
-        name: Name of the program.
-        is_named: Whether a user chose it; else a function that has one program lends its name.
+        is_named: Whether a user chose the name; else a function that has one program lends its
+            name.
         step: Takes the tensors of an element, then what was handed on; returns what it hands
             on. It writes outfeeds, and updates weights if `accumulation` is given.
-        num_steps: How often the step runs.
         infeed: Where elements are read from; `None` if steps are fed nothing.
         carried: What the first step is handed.
-        accumulation: The same as in `Program`.
         trains: Whether weights are updated with what was accumulated.
-        pipeline: The same as in `Program`.
         sums: Returns the type in which results are added up over the accumulated steps, and
             sent once; `None` if all are sent.
         check: Called before it runs for the first time; raises if it cannot.
@@ -254,8 +236,7 @@ def infeeds_in(graph: Any) -> list[DatasetIterator]:
 def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tensor]:
     """Puts a program into the graph that is being built; returns what replica 0 hands on at last.
 
-    Args:
-        num_replicas: How many replicas it has, if its steps have no shards.
+    There are `num_replicas` if its steps have no shards.
     """
     step, found = _traced(work, num_replicas)
     if work.pipeline is None:
@@ -300,12 +281,7 @@ def _check(work: Work, step: StepInAGraph) -> None:
 class _Execution:
     """What a function does to execute a program: all that is around what the host runs.
 
-    Args:
-        work: What became the program.
-        program: The program with all its steps.
-        queues: The queues that its steps write.
-        updates: What its weight updates write.
-        num_steps: How many steps the host runs at once.
+    The host runs `num_steps` at once, and the program may have more.
     """
 
     work: Work
@@ -315,16 +291,7 @@ class _Execution:
     num_steps: int
 
     def __call__(self, call: Callable, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Puts an execution into the graph that is being built.
-
-        Args:
-            call: Calls what the host runs.
-            carried: What the first step of replica 0 is handed, then that of replica 1, and so
-                on.
-
-        Returns:
-            What the last steps of the replicas hand on, in the same order.
-        """
+        """Puts an execution into the graph being built; what is handed on is ordered by replica."""
 
         def run(carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             found = call(*self._elements(), *carried)
@@ -349,10 +316,6 @@ def _by_all(
 
     It is a call that does for all replicas what is right if the function does nothing else, and
     stands for what is right where each replica does something for itself beside it.
-
-    Args:
-        call: What the host runs if the function does nothing else.
-        captured: Tensors that a step takes from outside.
     """
     carried, num_replicas = execution.work.carried, execution.program.num_replicas
 
@@ -376,12 +339,7 @@ def _by_all(
 def _beside_others(
     execution: _Execution, host: HostCallable, whole: Any, variables: ReplicaVariables
 ) -> Together:
-    """Returns an execution by replicas each of which has values of its own.
-
-    Args:
-        whole: The call that stands for it in the trace of one replica.
-        variables: The variables of the replicas.
-    """
+    """Returns an execution by replicas with values of their own, in place of the call `whole`."""
     captured = [tensor.ref() for tensor in whole.captured_inputs]
     num_carried = len(execution.work.carried)
 
@@ -455,11 +413,7 @@ def _program(work: Work, step: StepInAGraph, found: StepResults, num_replicas: i
 
 
 def refuse_another_trace(given: Any) -> Any:
-    """Stands for the step of a program in a graph, which cannot be traced once more.
-
-    Raises:
-        LoweringError: Whatever it is given.
-    """
+    """Stands for the step of a program in a graph, which cannot be traced once more."""
     raise LoweringError(
         "A program within a function is traced with it, once: it may make variables."
     )

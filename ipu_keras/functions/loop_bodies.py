@@ -17,12 +17,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def checked_function(argument: str, value: Any) -> Callable[..., Any]:
-    """Returns a user's function.
-
-    Raises:
-        TypeError: The value of the named `argument` is no function, or is a class, which would
-            make objects.
-    """
+    """Returns a user's function, or raises a `TypeError`; a class is none, as it makes objects."""
     if not callable(value) or isinstance(value, type):
         raise TypeError(
             f"`{argument}` must be a function. "
@@ -32,27 +27,16 @@ def checked_function(argument: str, value: Any) -> Callable[..., Any]:
 
 
 def tensors_of(argument: str, values: Any) -> list[tf.Tensor]:
-    """Returns what a user gave for the named `argument` as tensors: none, one or several.
-
-    Raises:
-        TypeError: A value is no tensor, and none can be made of it.
-        ValueError: A value cannot be made a tensor.
-    """
+    """Returns what a user gave for the named `argument` as tensors: none, one or several."""
     return [converted(argument, tf.convert_to_tensor, value) for value in as_list(values)]
 
 
 def call_with_element(
     what: str, function: Callable[..., Any], inputs: Sequence[Any], element: Any = ()
 ) -> Any:
-    """Calls a user's function with its inputs and the element of a dataset.
+    """Calls a user's function with its inputs, and then the parts of an element of a dataset.
 
-    Args:
-        what: What errors call the function, such as `"loop body"`.
-        element: Parts that come after the inputs, by name if it is a dict, or a tuple of one
-            dict.
-
-    Raises:
-        TypeError: The function cannot be called with so many arguments.
+    These are given by name if the element is a dict, or a tuple of one dict.
     """
     if isinstance(element, tuple) and len(element) == 1:
         (element,) = element
@@ -68,11 +52,7 @@ def tensors_then_operations(
 ) -> tuple[list[tf.Tensor], list[tf.Operation]]:
     """Takes apart what a body returned: tensors, and then operations.
 
-    Args:
-        error: The error's text if anything else was returned.
-
-    Raises:
-        ValueError: An operation comes before a tensor, or something is neither.
+    Raises a `ValueError` with the text `error` for anything else.
     """
     values = as_list(returned)
     is_operation = [isinstance(value, tf.Operation) for value in values]
@@ -88,11 +68,7 @@ def tensors_then_operations(
 def check_arguments(
     what: str, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
-    """Checks that a user's function, whose kind is `what`, can be called with these arguments.
-
-    Raises:
-        TypeError: The function takes other arguments.
-    """
+    """Raises a `TypeError` if a user's function, of the kind `what`, cannot be called like this."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -35,9 +35,8 @@ class PipelineStep:
     def __call__(self, element: Any) -> None:
         """Runs the step for a batch, an element of the infeed.
 
-        Raises:
-            TypeError: A stage cannot be called with what the one before returns.
-            ValueError: The last stage returns tensors, and there is no outfeed.
+        Errors say that a stage cannot take what the one before returns, or that an outfeed is
+        missing.
         """
         # A graph lists the variables that it has read only when it is complete; a tape knows
         # them at once.
@@ -84,12 +83,9 @@ def _tensors(returned: Sequence[Any]) -> list[tf.Tensor]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What an optimizer makes of a batch.
+    """What an optimizer makes of a batch: the loss, and what updates variables by gradients.
 
-    Args:
-        loss: The loss of the batch.
-        pairs: Pairs of a gradient, in the type in which it is accumulated, and its variable.
-        apply: Takes such pairs, and updates the variables.
+    The gradients are in the type in which they are accumulated.
     """
 
     loss: tf.Tensor
@@ -97,7 +93,6 @@ class Trained:
     apply: Callable[[Sequence[tuple[tf.Tensor, Any]]], Any]
 
     def update(self) -> None:
-        """Updates the weights with accumulated gradients."""
         pairs = [(accumulated(gradient), variable) for gradient, variable in self.pairs]
         step = current_step_results()
         assert step is not None, "weights are updated while a step is traced"
@@ -108,11 +103,7 @@ class Trained:
 
 
 def check_captures(graph: Any, inputs: Sequence[tf.Tensor]) -> None:
-    """Checks that the stages of a traced step take no tensors but the pipeline's `inputs`.
-
-    Raises:
-        ValueError: A stage takes another tensor from outside.
-    """
+    """Raises a `ValueError` if stages of a traced step take other tensors than the `inputs`."""
     given = {tensor.ref() for tensor in inputs}
     for outer, _ in graph.captures:
         is_known = hasattr(outer, "numpy") or outer.ref() in given

@@ -29,8 +29,7 @@ class Place:
     def num_replicas(self, ipus_per_replica: int = 1) -> int:
         """Returns how many replicas the device has, each on `ipus_per_replica` IPUs.
 
-        Raises:
-            ValueError: The number of IPUs is no multiple of that.
+        A `ValueError` says that the number of IPUs is no multiple of that.
         """
         num_ipus = max(1, len(self.device.ipus))
         if num_ipus % ipus_per_replica:
@@ -48,11 +47,7 @@ class Place:
         return num_ipus // ipus_per_replica
 
     def num_replicas_with_shards(self, num_shards: int) -> int:
-        """Returns how many replicas the device has of a program with so many shards.
-
-        Raises:
-            ValueError: The device does not have enough IPUs.
-        """
+        """Returns how many replicas the device has of a program with so many shards."""
         try:
             return self.num_replicas(ipus_of_shards(num_shards))
         except ValueError as error:
@@ -64,15 +59,12 @@ class Place:
 
 
 def refuse_replicas(what: str, num_replicas: int | None = None) -> None:
-    """Refuses what only one replica can do where there are several.
+    """Raises a `NotImplementedError` where there are several replicas.
 
     Args:
         what: The beginning of the error, a clause such as "An infeed is read".
         num_replicas: `None` for the replicas of what is being traced, as far as its shards are
             known.
-
-    Raises:
-        NotImplementedError: There are several replicas.
     """
     if num_replicas is None:
         num_replicas = current_place().num_replicas_with_shards(num_shards_so_far())

@@ -28,8 +28,7 @@ _FEEDS = "ipu_feeds_of_replicas"
 def note_read() -> None:
     """Notes in the graph that is being traced that each replica reads an infeed.
 
-    Raises:
-        NotImplementedError: The device has several replicas, and the trace is for one.
+    A trace for one replica is refused if the device has several.
     """
     if _replicas_of_trace("An infeed is read") > 1:
         outermost_graph().add_to_collection(_FEEDS, True)
@@ -38,11 +37,7 @@ def note_read() -> None:
 def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) -> Any:
     """Has each replica send a result; returns the operation that does it.
 
-    Args:
-        queue_for: Returns the queue for a number of replicas.
-
-    Raises:
-        NotImplementedError: The device has several replicas, and the trace is for one.
+    A trace for one replica is refused if the device has several.
     """
     num_replicas = _replicas_of_trace("An outfeed is written")
     queue = queue_for(num_replicas)
@@ -58,12 +53,7 @@ def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) 
 def run_by_all(
     concrete: Any, graph: Graph, place: Place, *, jit_compile: bool | None
 ) -> tuple[ReplicaVariables, Callable] | None:
-    """Makes what all replicas of a device do that run a function.
-
-    Args:
-        concrete: The trace for one replica, a `tf.ConcreteFunction`.
-        graph: The graph of that trace.
-        jit_compile: Whether XLA should compile it.
+    """Makes what all replicas of a device do that run a function, traced for one of them.
 
     Returns:
         The replicas' variables, and a function of the tensors that each of them gets, which

@@ -14,13 +14,10 @@ from ipu_keras.tracing import graph_of, replicated
 
 
 class ReplicatedFunction:
-    """A `tf.function` of a user's that all replicas of a device run together.
+    """A `tf.function` of a user's that all replicas of a device run, one on each of its IPUs.
 
     Every replica gets the same arguments. Replicas of which nobody would notice anything, as
     they exchange nothing with replica 0, and read and send nothing, are not computed.
-
-    Args:
-        device: A device with an IPU for each replica.
     """
 
     def __init__(self, function: Any, device: IpuDevice):

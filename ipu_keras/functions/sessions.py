@@ -37,7 +37,6 @@ class SessionStep:
 
     Args:
         before: Called before it runs; what it raises is raised by the session.
-        after: Called when it has run.
         explain: Called with the error of a run; raises one that says more, if it can.
         during: Makes a context that is open while it runs.
     """
@@ -127,9 +126,7 @@ def _is_concerned(graph: tf.Graph) -> bool:
 def serve_sessions(configure: Callable[[], None]) -> None:
     """Has sessions do what is noted with operations, and refuse IPU devices that do not exist.
 
-    Args:
-        configure: Called before anything that is placed on an IPU runs; configures a system if
-            none is configured.
+    Before anything on an IPU runs, `configure` configures a system if there is none.
     """
 
     def run_checked(

@@ -16,13 +16,10 @@ _COLLECTION = "ipu_done_together"
 
 
 def note_together(make: Callable[[ReplicaVariables], Together]) -> str:
-    """Notes in the graph that is being traced what its replicas do together.
+    """Notes what replicas of the graph being traced do together, and returns its label.
 
-    Args:
-        make: Takes the variables of the replicas; returns what does it for all of them.
-
-    Returns:
-        The label of the operation that stands for it (`ipu_keras.tracing.together`).
+    When the trace is complete, `make` takes the replicas' variables, and returns what does it
+    for all (`ipu_keras.tracing.together`).
     """
     noted = outermost_graph().get_collection_ref(_COLLECTION)
     noted.append(make)

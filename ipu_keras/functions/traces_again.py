@@ -29,7 +29,6 @@ class Traces:
 
     @contextlib.contextmanager
     def first(self) -> Iterator[None]:
-        """While this is open, the function is traced for the first time."""
         with tf.variable_creator_scope(self._made_now):
             yield
 
@@ -37,8 +36,7 @@ class Traces:
     def again(self) -> Iterator[None]:
         """While this is open, the function is traced again, and gets the variables that it made.
 
-        Raises:
-            RuntimeError: The function makes others than in its first trace.
+        A `RuntimeError` says that it makes others than before.
         """
         left = list(self._made)
 

@@ -30,11 +30,7 @@ class UpdateResults:
     def of(
         cls, queue: ResultQueue, tensors: Sequence[tf.Tensor], num_updates: int, num_replicas: int
     ) -> "UpdateResults":
-        """Makes the rows for a program that is being traced, with so many updates.
-
-        Args:
-            tensors: The tensors of one update's result.
-        """
+        """Makes the rows for a program that is being traced, with so many updates."""
         is_hidden = are_accumulators_hidden()
         options = {"use_resource": True, "collections": []} if is_hidden else {}
 
@@ -51,11 +47,7 @@ class UpdateResults:
         return cls(queue, rows, count, num_replicas)
 
     def write(self, tensors: Sequence[tf.Tensor], after: Sequence[tf.Tensor]) -> tf.Operation:
-        """Writes the next row, in the graph of an update.
-
-        Args:
-            after: What the update begins with. To wait for it makes this a part of the update.
-        """
+        """Writes the next row in the graph of an update, a part of which it becomes by `after`."""
         index = self.count.read_value()
         with tf.control_dependencies(list(after)):
             written = [
