@@ -28,7 +28,6 @@ def hide_accumulators() -> None:
 
 
 def are_accumulators_hidden() -> bool:
-    """Whether the outermost function that is being traced has called `hide_accumulators`."""
     graph = outermost_trace()
     return graph is not None and bool(graph.get_collection(_HIDDEN))
 
@@ -47,9 +46,7 @@ def note_accumulators(variables: Sequence[Any]) -> None:
 def begun_accumulators(graph: Any) -> list[tf.Tensor]:
     """Gives a traced function's accumulators their zeros, in a session that has not done so yet.
 
-    Returns:
-        Tensors in the session's graph, the current one, that exist once the accumulators have
-        values.
+    The tensors that it returns exist once the accumulators have values.
     """
     variables = {id(one): one for one in graph.get_collection(_ACCUMULATORS)}
     return [_begun(variable) for variable in variables.values()]
@@ -69,11 +66,7 @@ def _begun(variable: Any) -> tf.Tensor:
 
 
 def check_accumulations(graph: Any, num_steps: int) -> None:
-    """Checks that a loop of `num_steps` steps ends with an update, as the rest would be lost.
-
-    Raises:
-        tf.errors.FailedPreconditionError: The last gradients would never be applied.
-    """
+    """Checks that a loop of `num_steps` steps ends with an update, as the rest would be lost."""
     for count in graph.get_collection(_COUNTS):
         if num_steps % count:
             raise tf.errors.FailedPreconditionError(

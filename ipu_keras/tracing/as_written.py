@@ -20,12 +20,7 @@ from ipu_keras.tracing.definitions import (
 
 @dataclass(frozen=True)
 class Replaced:
-    """A result of an operation that was replaced while it was traced.
-
-    Args:
-        result: What the user's code would have gotten.
-        other: What it got, as the host computes it faster.
-    """
+    """A result as the user's code asked for it, and the other one that it got instead."""
 
     result: tf.Tensor
     other: tf.Tensor
@@ -34,11 +29,8 @@ class Replaced:
 def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
     """Undoes replacements in the definition of a function, as far as lowering needs it.
 
-    No second graph is built, which would take ten times as long.
-
-    Returns:
-        An `AsWritten`, or the function itself if nothing was replaced; `None` if something was
-        replaced in a function that it calls.
+    No second graph is built, which would take ten times as long. If nothing was replaced, the
+    function itself is returned; `None` if something was replaced in a function that it calls.
     """
     if not replaced:
         return concrete
@@ -50,10 +42,8 @@ class AsWritten:
     """A traced function without replacements, for whoever lowers it or compares it with others.
 
     It has what they ask of a `tf.ConcreteFunction`. Its graph still has the replacements:
-    tensors are renamed only in its definition.
-
-    Attributes:
-        instead: What operations of the graph have to take instead of a tensor, by its `ref()`.
+    tensors are renamed only in its definition. `instead` has the original of each replacement,
+    by `ref()`.
     """
 
     def __init__(self, concrete: Any, replaced: Sequence[Replaced]):
@@ -78,7 +68,6 @@ class AsWritten:
 
     @property
     def name(self) -> bytes:
-        """The name of the definition."""
         return self.function_def.signature.name.encode()
 
     @contextlib.contextmanager

@@ -35,16 +35,9 @@ def contract(
 ) -> tuple[tuple[Op, ...], tuple[str, ...]]:
     """Replaces the operations of each group by the one that `make` returns for it.
 
-    A group whose results nobody uses is left out, unless it has an effect: then one of its
-    operations has no results.
-
-    Args:
-        ops: A graph's operations, each after those whose results it takes.
-        members: Groups none of which is among `cyclic_groups`.
-        make: Returns an operation with the group's inputs and outputs.
-
-    Returns:
-        The operations, again each after those whose results it takes, and the graph's results.
+    Operations come after those whose results they take, before and after this. No group may be
+    among `cyclic_groups`. A group whose results nobody uses is left out, unless it has an
+    effect: then one of its operations has no results.
     """
     by_name = {op.name: op for op in ops}
     made: dict[str, Op] = {}
@@ -81,10 +74,6 @@ def generations(ops: Sequence[Op], names: set[str]) -> dict[str, int]:
     """Numbers the operations of a group by how often others come between its beginning and them.
 
     No other operation lies between two of one number, so a cyclic group can be divided by them.
-
-    Args:
-        ops: A graph's operations, each after those whose results it takes.
-        names: The operations of one group.
     """
     behind: dict[str, int] = {}
     for op in ops:
@@ -158,7 +147,6 @@ def _units(ops: Sequence[Op], members: Members) -> Iterator[tuple[str, set[str]]
 
 
 def _producers(op: Op) -> set[str]:
-    """Returns the names of what an operation comes after."""
     return {*map(operation_of_reference, op.inputs), *op.after}
 
 

@@ -21,8 +21,8 @@ def another_name(name: str) -> str:
 
     Example:
 
-        >>> another_name("__inference_step_12")[:17]
-        '__inference_step_'
+    >>> another_name("__inference_step_12")[:17]
+    '__inference_step_'
     """
     return _COUNTER.sub(f"_{unused_number()}", name, count=1)
 
@@ -59,9 +59,8 @@ def take_instead(definition: FunctionDef, names: Mapping[str, str]) -> None:
 def leave_out_unneeded(definition: FunctionDef, needless: Collection[str] = frozenset()) -> None:
     """Takes out of a definition what no result and no effect needs; XLA would be given all of it.
 
-    Args:
-        needless: Nodes whose effect, as TensorFlow sees it, is none; nothing waits for them any
-            more.
+    Nodes that are `needless` have no effect, though TensorFlow thinks so; nothing waits for
+    them any more.
     """
     waits = {f"^{name}" for name in needless}
     for node in definition.node_def:

@@ -13,12 +13,7 @@ from ipu_keras.tracing.concrete import called_functions
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a traced function.
-
-    Args:
-        function: A `tf.ConcreteFunction` that computes the part.
-        inputs: Positions of the whole function's inputs that the part takes.
-    """
+    """A part of a traced function, and the positions of those of its inputs that the part takes."""
 
     function: Any
     inputs: tuple[int, ...]

@@ -28,12 +28,6 @@ def fingerprint(concrete) -> str:
     and flags of XLA. Numbers in names that only count what the process traced before are left
     out, so that the digest can be a key in a store that processes share.
 
-    Args:
-        concrete: A `tf.ConcreteFunction`, or one `AsWritten`, whose inputs XLA can take.
-
-    Raises:
-        LoweringError: XLA cannot take one of the inputs.
-
     Example:
 
     >>> import tensorflow as tf

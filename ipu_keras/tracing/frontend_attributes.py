@@ -48,7 +48,6 @@ def attribute_from_now_on(graph: Any, name: str, value: str) -> None:
 
 
 def attributes_of(op: tf.Operation) -> dict[str, str]:
-    """Returns the texts of an operation by name."""
     given = op.node_def.attr
     return _texts(given[_ATTRIBUTE]) if _ATTRIBUTE in given else {}
 
@@ -103,11 +102,7 @@ class AttributesOfCalls:
                     self._by_name[op.name] = texts
 
     def of(self, op_name: str) -> Mapping[str, str]:
-        """Returns the texts of the innermost call around an operation that has any.
-
-        Args:
-            op_name: XLA's name of the operation, with the calls of functions around it.
-        """
+        """Returns the texts of the innermost call that has any, in XLA's name of an operation."""
         if not self._by_name:
             return {}
         parts = op_name.partition(";")[0].split("/")

@@ -12,12 +12,8 @@ def with_shards_of_gradients(graph: Graph, traced: Callable[[], Mapping[str, int
 
     A gradient is asked for outside of the scopes of shards. TensorFlow names it after the
     operation, or the scope around that; where this does not tell exactly one shard, the
-    gradient gets none.
-
-    Args:
-        graph: An HLO graph as it was traced.
-        traced: Returns the shards of TensorFlow's operations by name, also of those that only
-            gradients need. It is not called if nothing is on a shard.
+    gradient gets none. If anything is on a shard, `traced` returns those of TensorFlow's
+    operations, also of those that only gradients need.
     """
     every = (graph, *graph.functions.values())
     by_scope: dict[str, set[int]] = {}

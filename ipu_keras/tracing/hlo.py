@@ -98,11 +98,11 @@ def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
 
     Example:
 
-        >>> import tensorflow as tf
-        >>> double = tf.function(lambda x: x + x)
-        >>> graph = hlo_graph(double.get_concrete_function(tf.TensorSpec((3,), tf.float32)))
-        >>> [op.kind for op in graph.ops]
-        ['parameter', 'reshape', 'add', 'reshape']
+    >>> import tensorflow as tf
+    >>> double = tf.function(lambda x: x + x)
+    >>> graph = hlo_graph(double.get_concrete_function(tf.TensorSpec((3,), tf.float32)))
+    >>> [op.kind for op in graph.ops]
+    ['parameter', 'reshape', 'add', 'reshape']
     """
     graphs = _graphs(concrete.graph)
     layers = LayerNames(
@@ -173,8 +173,7 @@ def _graphs(func_graph) -> list[Any]:
 class _ModuleReader:
     """Reads one module of XLA, a graph for each computation that is called.
 
-    Args:
-        without: Scopes of random draws that are not to be put together.
+    Random draws in the scopes `without` are not put together.
     """
 
     def __init__(
@@ -190,7 +189,6 @@ class _ModuleReader:
         self._origins: dict[tuple[str, str], tuple[Origin, Place]] = {}
 
     def read(self, name: str, lowering: Lowering) -> Graph:
-        """Returns the graph of the module's entry."""
         entry = self._graph(self._module.entry_computation_id, name)
         # XLA returns the new values of variables as results that alias the parameters with the
         # old ones.

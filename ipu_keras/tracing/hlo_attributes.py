@@ -74,9 +74,6 @@ def specs_of(shape) -> tuple[TensorSpec, ...]:
     """Returns the tensors of an XLA `ShapeProto`, those of nested tuples in order.
 
     Tokens, which only order effects, are no tensors.
-
-    Raises:
-        ValueError: The element type has no name in NumPy.
     """
     element_type = shape.element_type
     if element_type == _TUPLE:
@@ -94,10 +91,7 @@ def specs_of(shape) -> tuple[TensorSpec, ...]:
 def attributes_of(instruction, computations: Computations) -> dict[str, Any]:
     """Returns the attributes, by XLA's names, that the cost of an instruction may depend on.
 
-    Elementwise operations have none.
-
-    Args:
-        computations: All computations of the module by id, in which reducers are looked up.
+    Reducers are looked up in `computations`, by id. Elementwise operations have no attributes.
     """
     read = _READERS.get(instruction.opcode)
     return read(instruction, computations) if read is not None else {}

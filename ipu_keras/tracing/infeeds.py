@@ -20,9 +20,8 @@ _infeeds: ContextVar[dict[int, "InfeedIterator"] | None] = ContextVar("infeeds",
 class InfeedIterator:
     """Stands in for a dataset's iterator in a function that is traced for the cost model.
 
-    Raises:
-        ValueError: An element that is read has a tensor without a fully defined shape, or a
-            loop goes over the whole dataset, whose length nobody knows.
+    It raises a `ValueError` for elements without fully defined shapes, and for a loop over the
+    whole dataset, whose length nobody knows.
     """
 
     def __init__(self, element_spec: Any):
@@ -35,7 +34,6 @@ class InfeedIterator:
 
     @property
     def element_spec(self) -> Any:
-        """The `element_spec` of the dataset."""
         return self._element_spec
 
     def __iter__(self) -> "InfeedIterator":

@@ -26,8 +26,7 @@ class LayerScopes:
     def opened(self, graph: Any, around: str, name: str, owner: int) -> str | None:
         """Returns the scope that a layer got within `around` for a name, or `None`.
 
-        Args:
-            owner: The `id` of the layer, as two layers may have the same name.
+        The `owner` is the layer's `id`, as two layers may have the same name.
         """
         return self._opened.get((graph, around, name, owner))
 

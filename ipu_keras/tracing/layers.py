@@ -97,8 +97,6 @@ class Place:
         poplar_operation: Path to the scope of the operation of Poplar's libraries that it is a
             part of; empty if there is none.
         shard: The IPU that a scope says it is on, if any.
-        partials_dtype: The same as in `ir.Op`.
-        memory_proportion: The same as in `ir.Op`.
     """
 
     layer: str = ""
@@ -143,10 +141,10 @@ def forward_path(path: str) -> str:
 
     Example:
 
-        >>> forward_path("gradient_tape/model/dense/MatMul/MatMul_1")
-        'model/dense/MatMul/MatMul_1'
-        >>> forward_path("gradients/model/Tanh_grad/TanhGrad")
-        'model/Tanh/TanhGrad'
+    >>> forward_path("gradient_tape/model/dense/MatMul/MatMul_1")
+    'model/dense/MatMul/MatMul_1'
+    >>> forward_path("gradients/model/Tanh_grad/TanhGrad")
+    'model/Tanh/TanhGrad'
     """
     parts = [p for p in path.split("/") if p != _TAPE and not _GRADIENTS.fullmatch(p)]
     return "/".join(_without_repetition([p.removesuffix(_GRADIENT_SUFFIX) for p in parts]))
@@ -155,16 +153,13 @@ def forward_path(path: str) -> str:
 def operation_path(op_name: str) -> str:
     """Returns the name of an operation without the calls of functions around it.
 
-    It is empty for values that XLA made up itself.
-
-    Args:
-        op_name: The name in XLA's metadata. Merged operations have several, of which the first
-            counts.
+    It is empty for values that XLA made up itself. Merged operations have several names in
+    XLA's metadata, of which the first counts.
 
     Example:
 
-        >>> operation_path("while/StatefulPartitionedCall/model/dense/MatMul")
-        'model/dense/MatMul'
+    >>> operation_path("while/StatefulPartitionedCall/model/dense/MatMul")
+    'model/dense/MatMul'
     """
     name = op_name.partition(";")[0]
     if name in _XLA_NAMES:
@@ -285,11 +280,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
 
     XLA makes such operations for conversions, broadcasts and the like. Operands are asked
     first, then users. A parameter belongs to its first user, which is the layer for its weights
-    and the optimizer for its own state.
-
-    Args:
-        ops: Operations in an order in which each comes after those whose results it takes.
-        unnamed: Names of the operations for which the trace had no name.
+    and the optimizer for its own state. Operations come after those whose results they take.
     """
     places = {op.name: Place.of(op) for op in ops if Place.of(op).is_known}
     waiting = [op for op in ops if op.name in unnamed and op.name not in places]
@@ -347,8 +338,8 @@ def operation_of_reference(value: str) -> str:
 
     Example:
 
-        >>> operation_of_reference("model/while:3")
-        'model/while'
+    >>> operation_of_reference("model/while:3")
+    'model/while'
     """
     return value.partition(":")[0]
 

@@ -40,11 +40,9 @@ _NAMED = re.compile(r"node `([^`]+)`|(?<!\}\})\{\{node ([^}]+)\}\}|\[\[([^\]{}]+
 class LoweringError(RuntimeError):
     """XLA cannot express a traced function, or cannot take its inputs.
 
-    The message carries XLA's text, which names the operation.
-
-    Args:
-        operations: Names of the operations that XLA refused, as far as it tells. Those within a
-            called function follow the name of the call.
+    The message carries XLA's text, which names the operation. `operations` are the names of
+    those that it refused, as far as it tells; those within a called function follow the name of
+    the call.
     """
 
     def __init__(self, message: str, operations: Iterable[str] = ()):
@@ -60,7 +58,6 @@ class FunctionInput:
         spec: The type of the tensor; for a variable, that of its value.
         role: `"argument"`, `"variable"`, `"capture"` for a captured tensor, or `"table"` for
             any other resource, which XLA lacks.
-        name: For a variable, the name that TensorFlow gave it.
     """
 
     spec: TensorSpec
@@ -73,7 +70,6 @@ class Lowering:
     """What XLA made of a function.
 
     Args:
-        inputs: The function's inputs in the order in which it takes them.
         module: A serialised `HloModuleProto` of XLA. Calls in it may stand in for operations,
             whose instructions `instructions_of` of `stand_ins` knows.
         refused: Names of the operations for which XLA had to read the values of inputs, as it
@@ -197,11 +193,7 @@ def is_known(capture) -> bool:
 def inputs_of(concrete) -> tuple[FunctionInput, ...]:
     """Returns all inputs of a function in order, each as it was when it was traced.
 
-    Args:
-        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
-
-    Raises:
-        LoweringError: XLA cannot take one of the inputs.
+    Raises a `LoweringError` if XLA cannot take one of them.
     """
     signature = concrete.function_def.signature
     captures = concrete.captured_inputs

@@ -44,9 +44,6 @@ def with_poplar_calls(graph: Graph) -> Graph:
     A checkpoint of recomputation becomes an operation of kind `"recomputation-checkpoint"`,
     which passes its operand on; in the gradient it stays a `"reshape"`. Loops and branches
     outside of such operations have theirs inside.
-
-    Args:
-        graph: An HLO graph in which what was cut out has been put back.
     """
     calls = _Calls(graph)
     whole = calls.contracted(graph)
@@ -74,7 +71,6 @@ class _Calls:
         self._counts: Counter[str] = Counter()
 
     def contracted(self, graph: Graph) -> Graph:
-        """Returns one graph with its calls."""
         ops = tuple(map(_checkpoint, graph.ops))
         members = self._members(ops, graph.results)
         if not members:

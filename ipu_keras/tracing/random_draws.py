@@ -56,8 +56,8 @@ def draw_of(origin: Origin) -> str:
 
     Example:
 
-        >>> draw_of(Origin("model/dropout/stateless_random_uniform/mul", "Mul"))
-        'model/dropout/stateless_random_uniform'
+    >>> draw_of(Origin("model/dropout/stateless_random_uniform/mul", "Mul"))
+    'model/dropout/stateless_random_uniform'
     """
     parts = origin.path.split("/")
     for index, part in enumerate(parts):
@@ -71,10 +71,10 @@ def draws(origin: Origin) -> bool:
 
     Example:
 
-        >>> draws(Origin("noise/random_normal/RandomStandardNormal", "RandomStandardNormal"))
-        True
-        >>> draws(Origin("noise/random_normal/mul", "Mul"))
-        False
+    >>> draws(Origin("noise/random_normal/RandomStandardNormal", "RandomStandardNormal"))
+    True
+    >>> draws(Origin("noise/random_normal/mul", "Mul"))
+    False
     """
     return _KIND.fullmatch(origin.kind) is not None
 
@@ -91,13 +91,8 @@ def with_random_draws(
     A draw stays as it is if other operations lie between its own.
 
     Args:
-        ops: A graph's operations, each after those whose results it takes.
-        origins: Origins by the names of the operations.
         without: Scopes of draws of which something was cut out. In these, each remaining
             operation of TensorFlow's that draws is a draw of its own.
-
-    Returns:
-        The operations, again each after those whose results it takes, and the graph's results.
     """
     draws = _draws(ops, origins, without)
     while draws:

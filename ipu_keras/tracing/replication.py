@@ -49,7 +49,6 @@ class _Replicas:
 
     Args:
         shards: What shards mean, as for `replicated`.
-        ipus_each: How many IPUs each replica needs.
         is_known: Whether something in the trace depends on how many replicas there are.
     """
 
@@ -67,13 +66,9 @@ def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[Non
     """While a function is traced, says how many replicas will run it together.
 
     Args:
-        num_replicas: Copies of the program, each on data of its own.
         shards: `"shared"` if a trace with shards has fewer replicas, on as many IPUs together;
             `"counted"` if `num_replicas` takes shards into account already; `"refused"` if each
             replica has one IPU, so that shards are an error.
-
-    Raises:
-        ValueError: `num_replicas` is not a positive integer.
 
     Example:
 
@@ -107,9 +102,8 @@ def current_replicas() -> int:
 def note_shards(graph: Any, count: int) -> None:
     """Notes in the graph of a function that it has at least `count` shards.
 
-    Raises:
-        ValueError: Replicas have one IPU each, or what was traced before was for more replicas
-            than there are with so many shards.
+    A `ValueError` says that replicas have one IPU each, or that what was traced before was for
+    more replicas than there are with so many shards.
     """
     replicas, ipus_each = _replicas.get(), ipus_of_shards(count)
     if replicas is not None and replicas.shards != "counted" and ipus_each > replicas.ipus_each:
@@ -165,11 +159,7 @@ def ipus_of_shards(num_shards: int) -> int:
 
 @dataclass(frozen=True)
 class ReplicaGroups:
-    """Replicas in groups of neighbours, which exchange values among themselves.
-
-    Args:
-        num_replicas: How many there are in all groups.
-        size: How many are in a group; it divides `num_replicas`.
+    """Replicas in groups of neighbours, whose `size` divides their number, that exchange values.
 
     Example:
 
@@ -204,12 +194,10 @@ class Collective:
     dimensions: tuple[int, ...] = ()
 
     def to_json(self) -> str:
-        """Returns the text that a marker carries."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Collective":
-        """Returns the collective of a marker's text."""
         fields = json.loads(text)
         fields["groups"] = ReplicaGroups(**fields["groups"])
         fields["dimensions"] = tuple(fields["dimensions"])
@@ -219,15 +207,7 @@ class Collective:
 def mark(
     x: tf.Tensor, collective: Collective, shape: Sequence[int], name: str | None = None
 ) -> tf.Tensor:
-    """Puts a collective into the graph that is being traced.
-
-    Args:
-        x: The tensor that each replica has.
-        shape: Shape of the collective's result.
-
-    Raises:
-        ValueError: No graph is being traced.
-    """
+    """Puts a collective, whose result has the given shape, into the graph that is being traced."""
     if tf.executing_eagerly():
         raise ValueError(
             "Replicas exchange values only in a program, which is traced for all of them. Move "
@@ -246,7 +226,6 @@ def mark_alone() -> None:
 
 
 def is_marked_alone(graph: Any) -> bool:
-    """Whether a graph has collectives and was traced for one replica."""
     return graph.name in graph.get_collection(_ALONE)
 
 
@@ -279,7 +258,6 @@ def collective_of_instruction(instruction: Any) -> Collective | None:
 
 
 def is_replica_index(op: tf.Operation) -> bool:
-    """Whether an operation is the number of the replica."""
     return op.type == _REPLICA_INDEX
 
 
@@ -291,8 +269,7 @@ def is_assumed_equal(op: tf.Operation) -> bool:
 def assumed_equal(x: Any, *, inplace: bool) -> tf.Tensor:
     """Returns a tensor whose values are promised to be equal in all replicas.
 
-    Args:
-        inplace: Whether an IPU marks the tensor itself, and not a copy.
+    An IPU marks the tensor itself if this is `inplace`, and a copy otherwise.
     """
     graph = tf.compat.v1.get_default_graph()
     mark = {_EQUAL: tf.compat.v1.AttrValue(b=inplace)}

@@ -48,10 +48,8 @@ def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
     """While this is open, TensorFlow knows a traced function with stand-ins for slow operations.
 
     The functions that it calls have stand-ins too. A result that has to be known when XLA
-    lowers the function, such as a shape, cannot come from a stand-in.
-
-    Yields:
-        The name of the function with stand-ins; its own if it needs none.
+    lowers the function, such as a shape, cannot come from a stand-in. The name of the new
+    function is yielded, or its own if it needs none.
     """
     definitions: dict[str, FunctionDef] = {}
     name = _define(concrete, definitions)
@@ -119,11 +117,7 @@ def _call_others(node: tf.compat.v1.NodeDef, names: Mapping[str, str]) -> None:
 def _stand_in(
     node: tf.compat.v1.NodeDef, op: tf.Operation, inputs: Mapping[str, Sequence[str]]
 ) -> None:
-    """Turns an operation's node into a call.
-
-    Args:
-        inputs: The inputs of all nodes, by the nodes' names.
-    """
+    """Turns an operation's node into a call; `inputs` are those of all nodes, by node."""
     taken = _taken(op)
     data = [inputs[user.name][position] for user, position in taken]
     controls = node.input[len(op.inputs) :]
@@ -163,12 +157,7 @@ def _taken(op: tf.Operation) -> list[tuple[tf.Operation, int]]:
 
 
 class _Written:
-    """The instructions of one operation, as XLA would write them.
-
-    Args:
-        call: The call that stands in for the operation.
-        unique_name: Returns a unique name for an instruction of a kind.
-    """
+    """The instructions of the operation that a call stands in for, as XLA would write them."""
 
     def __init__(self, call: Op, unique_name: Callable[[str], str]):
         self.ops: list[Op] = []
@@ -200,7 +189,6 @@ class _Written:
         return name
 
     def full(self, value: float) -> str:
-        """Adds a value for each element, and returns its name."""
         return self.add("broadcast", self.add("constant", shape=(), value=value), dimensions=())
 
 
@@ -366,8 +354,8 @@ def operation_of_call(target: str) -> str:
 
     Example:
 
-        >>> operation_of_call("ipu.stand_in.Einsum ij,jk->ik")
-        'Einsum'
+    >>> operation_of_call("ipu.stand_in.Einsum ij,jk->ik")
+    'Einsum'
     """
     found = _TARGET.fullmatch(target)
     return "" if found is None else found["kind"]
@@ -378,9 +366,6 @@ def instructions_of(call: Op, unique_name: Callable[[str], str]) -> Sequence[Op]
 
     The instruction with the result is the last one. If `call` stands for nothing, it is
     returned itself.
-
-    Args:
-        unique_name: Returns a unique name for an instruction of a kind.
     """
     target = _TARGET.fullmatch(call.attributes.get("custom_call_target", ""))
     if target is None:

@@ -22,10 +22,8 @@ _MIRRORED: Mapping[str, str] = {
 class _Scope:
     """A graph's operations, and where its parameters come from.
 
-    Args:
-        leaves: The values of the parameters' tensors in order, in the scope of the caller;
-            `None` in a graph that is not called.
-        caller: The scope that the values in `leaves` belong to.
+    The tensors of parameters have the values `leaves` in the scope of the caller; a graph that
+    is not called has neither.
     """
 
     ops: Mapping[str, Op]
@@ -98,8 +96,8 @@ def iterations(start: int, limit: int, step: int, direction: str) -> int | None:
 
     Example:
 
-        >>> iterations(0, 7, 2, "LT")  # 0, 2, 4, 6
-        4
+    >>> iterations(0, 7, 2, "LT")  # 0, 2, 4, 6
+    4
     """
     distance = limit - start
     if direction in ("GT", "GE"):
@@ -188,7 +186,6 @@ def _constant(value: _Value) -> int | None:
 
 
 def _leaf(value: _Value) -> int | None:
-    """Returns the position of a value among the loop's tensors."""
     if value.op.kind != "parameter":
         return None
     return value.op.attributes["first_leaf"] + value.result

@@ -36,7 +36,6 @@ class Cut:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of the operations that were cut out."""
         return frozenset(op.name for op in self.operations)
 
 
@@ -44,16 +43,13 @@ def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
     """Takes out of a function the operations for which XLA has no kernel, or that it refused.
 
     An operation that calls a function with such an operation is taken out whole. So is what
-    takes a result that cannot be handed on: a text, or a tensor whose shape is not known.
+    takes a result that cannot be handed on: a text, or a tensor whose shape is not known. The
+    result is `None` if nothing has to be taken out.
 
     Args:
-        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
         refused: Names of operations that XLA has kernels for, but cannot lower as they are
             used: for instance, because the shape of a result depends on values. Those of a
             called function follow the name of the call.
-
-    Returns:
-        The rest; `None` if XLA has kernels for all operations and refused none.
 
     Raises:
         LoweringError: The function returns what cannot be handed on.
@@ -187,11 +183,7 @@ def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> 
 
 
 def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Sorts operations so that each follows what it takes or waits for, and otherwise as given.
-
-    Raises:
-        LoweringError: An operation would need its own result.
-    """
+    """Sorts operations so that each follows what it takes or waits for, and otherwise as given."""
     by_name = {op.name: op for op in ops}
     ordered: dict[str, Op] = {}
     opened: set[str] = set()
