@@ -68,5 +68,4 @@ class Fallbacks:
 
 @functools.cache
 def fallbacks() -> Fallbacks:
-    """The fallbacks of this process."""
     return Fallbacks()

@@ -174,8 +174,7 @@ class PrivateName:
     def get(self) -> Any:
         """Returns what has this name now.
 
-        Raises:
-            FormError: There is no such name, or it has another form.
+        A `FormError` says that there is nothing, or something of another form.
         """
         # `import_module` takes far longer than this look-up, and some names are asked for at
         # every operation of a graph.

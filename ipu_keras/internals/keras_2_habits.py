@@ -19,12 +19,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Habit:
-    """Something that Keras 2 took.
+    """Something that Keras 2 took, known by the type and text of an error of Keras 3 or Python.
 
     Args:
-        error: The type of error that Keras 3, or Python, raises.
         text: A regular expression for what the error says.
-        instead: What has changed, and what to write.
         owner: For a missing attribute: the prefix of the module of the class that lacks it.
     """
 

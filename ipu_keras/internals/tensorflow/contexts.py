@@ -105,10 +105,8 @@ def has_deterministic_operations() -> bool:
 def seeds_in_a_function() -> tuple[int, int] | None:
     """Returns the seeds that a function traced now would give its first random operation.
 
-    They are `None` if the user has set no seed.
-
-    Raises:
-        RuntimeError: No seed is set, though operations were to be deterministic.
+    They are `None` if the user has set no seed; a `RuntimeError` says that operations were to
+    be deterministic.
     """
     # With a global seed, TensorFlow takes the number of an operation in its function as the
     # second seed.

@@ -120,9 +120,6 @@ def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
     """Yields how a dataset is made, the last step first.
 
     `prefetch` and `with_options`, which leave the elements alone, are not among the steps.
-
-    Raises:
-        FormError: A private name has another form.
     """
     kinds = {
         _BATCH.get(): Batched,
@@ -138,11 +135,7 @@ def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
 
 
 def without_read_ahead(dataset: Any) -> Any:
-    """Returns a dataset as it was before the `prefetch` and `with_options` that come last.
-
-    Raises:
-        FormError: A private name has another form.
-    """
+    """Returns a dataset as it was before the `prefetch` and `with_options` that come last."""
     kinds = (_OPTIONS.get(), _PREFETCH.get())
     while isinstance(dataset, kinds):
         dataset = dataset._input_dataset
@@ -166,11 +159,7 @@ def eager_iterator() -> Any:
 
 
 def flat_elements(iterator: Any) -> tuple[list[tf.DType], list[tf.TensorShape]]:
-    """Returns the types and the shapes of the tensors in an eager iterator's elements.
-
-    Raises:
-        FormError: A private name has another form.
-    """
+    """Returns the types and the shapes of the tensors in an eager iterator's elements."""
     _ITERATOR.get()
     return iterator._flat_output_types, iterator._flat_output_shapes
 

@@ -130,13 +130,10 @@ class EagerCall:
 def traced_where_variables_are_made(
     function: Callable[..., Any], specs: Sequence[Any], name: str
 ) -> Any:
-    """Traces a function that may make variables whenever it is traced.
+    """Traces a function that may make variables whenever it is traced, for tensors of these specs.
 
     Variables are made as they would be without the function, in the graph around all functions
     if there is one. A `tf.function` would make them in its first trace only.
-
-    Args:
-        specs: A `tf.TensorSpec` for each tensor that the function takes.
     """
     compilation = _COMPILATION.get()
 

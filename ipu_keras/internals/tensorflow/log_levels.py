@@ -29,11 +29,9 @@ _WARNING = 1
 
 @dataclass
 class LogLevel:
-    """The least severity that is written. Threads may raise it, and the last one restores it.
+    """The least severity that is written: 0 for notes, 1 for warnings.
 
-    Args:
-        get: Returns the severity: 0 for notes, 1 for warnings.
-        put: Sets the severity that is written at least.
+    Threads may raise it, and the last one restores it.
     """
 
     get: "ctypes._NamedFuncPointer"

@@ -27,11 +27,9 @@ _SESSION = PrivateName(
 
 
 def session_class() -> Any:
-    """Returns the base class of all sessions."""
     return _SESSION.get()
 
 
 def is_closed(session: Any) -> bool:
-    """Whether a session was closed, which no public attribute tells."""
     _SESSION.get()
     return session._closed

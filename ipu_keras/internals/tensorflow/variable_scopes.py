@@ -33,8 +33,7 @@ class VariableNames:
     """The names of variables in the current graph at one moment, and the scope that was open.
 
     Args:
-        variables: Those made by `tf.compat.v1.get_variable`.
-        parts: Those of them that were partitioned.
+        parts: Those of the variables that were partitioned.
         counts: How often scopes of each name were opened.
     """
 
@@ -45,7 +44,6 @@ class VariableNames:
 
     @classmethod
     def now(cls) -> "VariableNames":
-        """Returns the names of this moment."""
         _STORE_CLASS.get()
         _SCOPES_CLASS.get()
         store, scopes = _STORE.get()(), _SCOPES.get()()

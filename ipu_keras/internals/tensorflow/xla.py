@@ -48,9 +48,7 @@ def call_module(
 ) -> tf.Tensor:
     """Calls a module in MLIR that has one float32 result, of the given shape.
 
-    Args:
-        version: Version of the serialization format, as StableHLO counts it.
-        module: Text of the MLIR module.
+    The version is that of the serialization format.
     """
     (result,) = _CALL_MODULE.get()(
         list(tensors),
@@ -72,13 +70,7 @@ def custom_call(
     dtype: tf.DType,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Puts a call into a graph that keeps its text, whether or not a target of that name exists.
-
-    Args:
-        text: What the call carries as its `backend_config`.
-        shape: Shape of the result.
-        dtype: Data type of the result.
-    """
+    """Puts a call into a graph that keeps its text, whether or not a target of that name exists."""
     return _CUSTOM_CALL.get()(
         list(tensors), target_name=target, backend_config=text, dtype=dtype, shape=shape, name=name
     )
