@@ -15,13 +15,7 @@ _INHERITED = object()
 
 @dataclass(frozen=True)
 class Installed:
-    """A replacement that is in place.
-
-    Args:
-        owners: The modules or classes whose attribute was replaced.
-        originals: What each owner had in its own `__dict__`, or a mark if it inherited the
-            attribute.
-    """
+    """A replacement that is in place, and what each owner had in its own `__dict__` before."""
 
     owners: tuple[Any, ...]
     name: str
@@ -34,13 +28,9 @@ def install(
 ) -> None:
     """Replaces an attribute of a module or a class, unless that was done before.
 
-    Wrappers that other libraries have put around the attribute, before or since, stay.
-
-    Args:
-        wrapper: Takes the attribute, and returns its replacement, which is made to look like
-            it.
-        also: Further modules that offer the same object by that name, and get the same
-            replacement.
+    Wrappers that other libraries have put around the attribute, before or since, stay. The
+    replacement, which `wrapper` makes of it, is made to look like it, and is also given to
+    further modules that offer the same object by that name.
 
     Example:
 

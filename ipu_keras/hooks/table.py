@@ -9,13 +9,7 @@ _IMPORT = "`import ipu_keras`"
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """An attribute that is replaced. Outside of a strategy's scope it does what it did.
-
-    Args:
-        owner: Full name of the module or class.
-        since: What has to happen before it is installed.
-        undone: How the original is put back.
-    """
+    """An attribute that is replaced. Outside of a strategy's scope it does what it did."""
 
     owner: str
     name: str

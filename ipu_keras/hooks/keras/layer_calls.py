@@ -13,11 +13,7 @@ class Observer(Protocol):
     """Stands around the calls of layers."""
 
     def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
-        """Makes the call, by `call(*args, **kwargs)`, and returns its result.
-
-        Args:
-            operation: The layer, or an operation of Keras in a functional graph.
-        """
+        """Makes a layer's or operation's call, `call(*args, **kwargs)`, and returns its result."""
 
 
 def observe_calls(current: Callable[[], Observer | None]) -> None:

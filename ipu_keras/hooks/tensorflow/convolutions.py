@@ -12,12 +12,9 @@ _CONVOLUTIONS = ("conv", "conv2d", "conv3d", "depthwise_conv2d_native")
 def surround_convolutions(
     current_scope: Callable[[], str], in_scope: Callable[[str, Callable, tuple, dict], Any]
 ) -> None:
-    """Lets another function call convolutions.
+    """Lets another function call convolutions, in the scope that is current at each call.
 
-    Args:
-        current_scope: Asked at each call; an empty scope leaves the convolution to TensorFlow.
-        in_scope: Takes the scope, TensorFlow's function and the arguments of the call; returns
-            the result.
+    An empty scope leaves the convolution to TensorFlow.
     """
 
     def wrapper(original: Callable) -> Callable:

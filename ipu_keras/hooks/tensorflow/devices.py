@@ -17,9 +17,6 @@ class _ScopeCache(dict):
     `tensorflow.python.eager.context`. On a miss it merges the two names and stores the result.
     So checking what is stored sees complete names, and scopes that were entered before cost
     nothing.
-
-    Args:
-        check: Takes the merged name and its `DeviceSpec`, and raises to refuse it.
     """
 
     def __init__(self, entries: Mapping, check: Callable[[str, Any], None]):
@@ -56,12 +53,10 @@ def extend_device_lists(
 
 
 def check_device_scopes(check: Callable[[str, Any], None]) -> None:
-    """Has `tf.device` refuse what `check` raises for, also while a `tf.function` is traced.
+    """Has `tf.device` refuse the scopes for which `check` raises, also while functions are traced.
 
-    A reset of TensorFlow's context takes this back; calling it again renews it.
-
-    Args:
-        check: Takes the full name of a scope and its `DeviceSpec`, and raises to refuse it.
+    It takes the full name and its `DeviceSpec`. A reset of TensorFlow's context takes this
+    back; calling it again renews it.
     """
     install(context_module(), _SCOPES, lambda cache: _ScopeCache(cache, check))
 

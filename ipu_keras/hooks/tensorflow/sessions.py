@@ -13,16 +13,11 @@ def replace_session_runs(
     around: Callable[[tf.compat.v1.Session, Sequence[tf.Operation], Callable[[], Any]], Any],
     concerns: Callable[[tf.Graph], bool],
 ) -> None:
-    """Calls a function around every run of a session.
+    """Calls `around` for every run of a session, with what is fetched and what runs it.
 
     TensorFlow takes hooks only from who makes a session, so the method in which all runs end is
     wrapped. Callables of sessions alone do not pass through it: in graphs that concern the
     function, they become runs.
-
-    Args:
-        around: Takes the session, the operations that are fetched or run, and a function that
-            runs them and whose result it returns.
-        concerns: Whether `around` has anything to do for a graph.
     """
 
     def running(original: Callable) -> Callable:
