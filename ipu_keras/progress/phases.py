@@ -50,9 +50,6 @@ def showing(title: str, *, seconds_before: float = SECONDS_BEFORE) -> Iterator[N
     `--show_progress_bar` of `TF_POPLAR_FLAGS` decides: `auto` draws on a terminal; `true` also
     writes a line for each phase where the standard error is no terminal; `false` shows nothing.
     Within another `showing` nothing is opened: the outer one shows the phases of both.
-
-    Args:
-        seconds_before: Seconds to wait before anything is drawn.
     """
     stream = sys.stderr
     if _SHOWN.get() is not None or not _is_wanted(stream):
