@@ -1,8 +1,8 @@
 """Parses the names that TensorFlow gives operations back into layers, stages and passes.
 
-XLA keeps nothing of an operation's origin but its name, a path of scopes with the operation at
-its end. Scopes of layers come first; those that TensorFlow's functions open inside a layer
-follow.
+XLA's instructions have the name of the operation that they come from, a path of scopes with the
+operation at its end. Scopes of layers come first; those that TensorFlow's functions open inside
+a layer follow.
 """
 
 import re

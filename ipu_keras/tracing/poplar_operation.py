@@ -26,7 +26,8 @@ OUTSIDE_COMPILATION = "OutsideCompilation"
 _NUMBER = re.compile(r"(?:_\d+)+$")
 
 # Separates an operation's name from the shares of memory that its products may take, forward
-# and backward. They are in the name because XLA hands on nothing else of an operation.
+# and backward. They are in the name, so that gradients, which are named after the scope, have
+# them too.
 _SHARES = "--memory-"
 _NO_SHARE = "any"
 
