@@ -26,8 +26,8 @@ _DISTRIBUTIONS = {
     "StatelessRandomNormalV2": "normal",
     "StatelessTruncatedNormalV2": "truncated_normal",
 }
-# `XlaCallModule` is the only operation of TensorFlow's through which XLA calls functions that
-# it tells the shapes of their results. It takes a module in MLIR, of this version at least.
+# `XlaCallModule` is the only operation of TensorFlow's that reaches functions to which XLA
+# tells the shapes of their results. It takes a module in MLIR, of this version at least.
 _VERSION = 10
 
 # The kernels draw normal numbers of 16 bits as float32, and round them. Uniform numbers of
