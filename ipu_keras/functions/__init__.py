@@ -1,1 +1,1 @@
-"""Programs of TensorFlow functions, which TensorFlow dispatches."""
+"""Programs of users' TensorFlow functions and sessions, which TensorFlow dispatches."""

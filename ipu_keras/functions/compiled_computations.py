@@ -1,7 +1,7 @@
-"""Computations that are compiled as a whole, as operations of the graph that is being built.
+"""Makes computations that are compiled as a whole operations of the graph that is being built.
 
-How many IPUs their device has is asked for when a session runs them: scripts compile first, and
-configure the system afterwards.
+How many IPUs their device has is asked only when a session runs them: scripts compile first,
+and configure the system afterwards.
 """
 
 import contextlib
@@ -51,24 +51,21 @@ def call_in_graph(
     configure: Callable[[], None],
     check_placement: Callable[[tf.Graph, bool], None],
 ) -> Any:
-    """Puts a computation into the graph that is being built.
+    """Puts a computation into the graph that is being built, and returns its results.
+
+    They have the structure in which they were returned, but one tensor, or a tuple, comes as a
+    list. If there are none, an operation that runs the computation is returned.
 
     Args:
         computation: Takes `inputs`; returns tensors, and then operations.
-        inputs: Structures of values.
-        device: Which runs it.
-        compile_program: As `ipu_keras.profiling.compilation.compiled`.
         configure: Makes the device exist if nothing was configured.
-        check_placement: Takes the graph of the computation, and whether it has results; raises if
-            it runs elsewhere.
-
-    Returns:
-        Its tensors, in the structure in which they were returned; of one tensor, and of a tuple,
-        a list. If there are none, an operation that runs it.
+        check_placement: Takes the graph of the computation, and whether it has results; raises
+            if it is placed elsewhere.
 
     Raises:
         TypeError: `computation` cannot be called with `inputs`.
-        ValueError: It returns an operation before a tensor, or takes what is not in the graph.
+        ValueError: `computation` returns an operation before a tensor, or takes what is not in
+            the graph.
     """
     given = converted(
         "inputs", lambda given: tf.nest.map_structure(tf.convert_to_tensor, given), list(inputs)
@@ -78,6 +75,8 @@ def call_in_graph(
 
     structure: list[Any] = []
 
+    # Within a function the computation is a part of that function's program, and none of its
+    # own.
     is_within = is_trace(graph)
 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -85,7 +84,7 @@ def call_in_graph(
             hide_accumulators()
             traced = tf.compat.v1.get_default_graph()
             traced.seed = device.engine.seed if traced.seed is None else traced.seed
-        # What is in a function is on the device of the function.
+        # The device of the call decides for the whole function, so scopes around it must not.
         with tf.device(None):
             returned = computation(*tf.nest.pack_sequence_as(given, tensors))
             if not is_within:
@@ -104,7 +103,7 @@ def call_in_graph(
 
 
 def _as_before(value: Any) -> Any:
-    """What is returned of a variable: its value before the computation, which may change it."""
+    """Returns the value that a variable has before the computation, which may change it."""
     if not isinstance(value, tf.Variable):
         return value
     with tf.init_scope():
@@ -112,18 +111,10 @@ def _as_before(value: Any) -> Any:
 
 
 def _taken_apart(returned: Any) -> tuple[list[Any], list[tf.Tensor], list[tf.Operation]]:
-    """What a computation returned: its structure, tensors, and operations.
+    """Takes apart what a computation returned: its structure, tensors, and operations.
 
-    Args:
-        returned: By the user's function.
-
-    Returns:
-        A list of one structure, with a number for each tensor, or an empty one if there are no
-        tensors; the tensors; the operations.
-
-    Raises:
-        ValueError: An operation comes before a tensor, or is in a nested structure, or something
-            is neither.
+    The structure has a number for each tensor, in a list that is empty if there are none. A
+    `ValueError` says that an operation comes before a tensor or is nested.
     """
     values = as_list(returned)
     if not isinstance(returned, Mapping) and not any(map(tf.nest.is_nested, values)):
@@ -149,7 +140,7 @@ def _put_together(structure: Sequence[Any], tensors: Sequence[tf.Tensor]) -> Any
 
 
 def _check_captures(concrete: Any) -> None:
-    """Refuses what is not in the graph of the session."""
+    """Refuses captures of eager tensors, which are not in the graph of the session."""
     eager = [tensor for tensor in concrete.captured_inputs if hasattr(tensor, "numpy")]
     if eager:
         raise ValueError(
@@ -159,7 +150,7 @@ def _check_captures(concrete: Any) -> None:
 
 
 def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], place: Place) -> Any:
-    """What a session runs of a computation that was traced for one replica."""
+    """Returns what a session runs for a computation that was traced for one replica."""
     found = run_by_all(concrete, graph_of(concrete), place, jit_compile=False)
     if found is None:
         return concrete
@@ -177,14 +168,6 @@ class _Computation:
 
     It is traced again if the device has another number of replicas when a session first runs
     anything of its graph. What others take of it stays, and gets what the new trace computes.
-
-    Args:
-        name: Of the user's function.
-        function: Takes tensors, and returns a list of tensors.
-        given: The tensors.
-        device: Which runs it.
-        compile_program: As of `call_in_graph`.
-        configure: As of `call_in_graph`.
     """
 
     def __init__(
@@ -216,19 +199,14 @@ class _Computation:
     def put_into_graph(
         self, check_placement: Callable[[tf.Graph, bool], None]
     ) -> tuple[list[tf.Tensor], tf.Operation]:
-        """Puts it into the graph of the session.
-
-        Args:
-            check_placement: As of `call_in_graph`.
-
-        Returns:
-            Its results, and an operation that runs it.
-        """
+        """Puts the computation into the session's graph; returns its results, and what runs it."""
         with self._traces.first():
             self._trace()
             check_placement(self._concrete.graph, bool(self._concrete.outputs))
             found, call = self._called()
         self._placement = call.device
+        # Scripts use these and not the call's own results, so that another call can take its
+        # place.
         self._results = list(map(tf.identity, found))
         with tf.control_dependencies([call]):
             self._operation = tf.no_op(name=f"{call.name}_done")
@@ -237,7 +215,7 @@ class _Computation:
 
     def _trace(self) -> None:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
-        # So that variables are made in this graph, also after eager execution was disabled.
+        # Variables have to be made in this graph, also after eager execution was disabled.
         place = placed_on(self._device, is_final=False)
         num_ipus = max(1, len(self._device.ipus))
         with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
@@ -247,7 +225,6 @@ class _Computation:
         self._num_replicas = self._place.num_replicas_with_shards(self._shards)
 
     def _called(self) -> tuple[list[tf.Tensor], tf.Operation]:
-        """A call of the trace in the graph of the session."""
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
         _check_captures(self._concrete)
         with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
@@ -266,7 +243,7 @@ class _Computation:
         return list(found), call
 
     def _settle(self) -> None:
-        """Traces it again for the replicas that there are, before sessions have seen its graph."""
+        """Traces again for the replicas that there are, before sessions have seen the graph."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -275,7 +252,7 @@ class _Computation:
         try:
             num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         except ValueError:
-            return  # which is said when it runs
+            return  # the error is raised when it runs
         if num_replicas == self._num_replicas:
             return
         with contextlib.ExitStack() as opened:
@@ -296,7 +273,7 @@ class _Computation:
 
     def _prepare(self) -> None:
         self._configure()
-        # Of a session's graph TensorFlow does not check it.
+        # TensorFlow does not check whether the devices in a session's graph exist.
         DRIVER.device_for(self._device.ordinal)
         num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         if num_replicas != self._num_replicas:
@@ -314,13 +291,14 @@ class _Computation:
             inside = programs_in(self._concrete.graph) or [self._whole()]
             name = self._name if len(inside) == 1 else None
             self._programs = tuple(
-                # It is compiled once, and two programs with one name are not one compiled again.
+                # Each has a history of its own: it is compiled once, and two programs with one
+                # name are not one that was compiled again.
                 compiled_in_graph(one, self._device, CompilationHistory(), self._compile, name=name)
                 for one in inside
             )
 
     def _whole(self) -> GraphProgram:
-        """The program of a computation that has none of its own in its graph."""
+        """Makes the program of a computation that has no programs in its graph."""
         concrete = self._concrete
         arguments = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
         graph = graph_of(concrete)

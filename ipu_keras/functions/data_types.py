@@ -1,4 +1,4 @@
-"""The data types of what functions for an IPU take, read and return."""
+"""Checks the data types of what functions for an IPU take, read and return."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,19 +10,15 @@ from ipu_keras.internals.tensorflow.functions import leaves_with_paths
 from ipu_keras.ir import Graph
 from ipu_keras.program.data_types import IPU_DTYPES, refuse_bfloat16, unsupported
 
-# Operations whose results are elements of a dataset.
+# Kinds of operations whose results are elements of a dataset.
 _READS = frozenset({"IteratorGetNext", "OptionalGetValue"})
 
 
 def refuse_dtypes(what: str, structure: Any) -> None:
-    """Refuses tensors of types that IPUs lack, and datasets with such elements.
+    """Raises a `TypeError` for tensors of types that IPUs lack, or datasets with such elements.
 
     Args:
-        what: `"input"` or `"output"`.
-        structure: The arguments, or the results, of a function.
-
-    Raises:
-        TypeError: There is such a tensor.
+        what: Either `"input"` or `"output"`, for the error.
     """
     if all(dtype in IPU_DTYPES for leaf in tf.nest.flatten(structure) for dtype in _dtypes(leaf)):
         return
@@ -33,14 +29,7 @@ def refuse_dtypes(what: str, structure: Any) -> None:
 
 
 def refuse_computed_dtypes(graph: Graph) -> None:
-    """Refuses a function for what it reads of datasets that it captures, and for bfloat16.
-
-    Args:
-        graph: Of the function, in TensorFlow's operations.
-
-    Raises:
-        TypeError: It reads tensors of a type that IPUs lack, or computes in bfloat16.
-    """
+    """Raises a `TypeError` for a function in bfloat16, or that reads types that IPUs lack."""
     for op in graph.walk():
         for dtype in {spec.dtype for spec in op.outputs}:
             if op.kind in _READS and dtype not in IPU_DTYPES:
@@ -49,7 +38,7 @@ def refuse_computed_dtypes(graph: Graph) -> None:
 
 
 def _dtypes(value: Any) -> Iterator[str]:
-    """Names of the types of the tensors in a value; a constant of Python's has none."""
+    """Yields names of the types of tensors in a value; a constant of Python's has none."""
     if isinstance(value, tf.data.Iterator | tf.data.Dataset):
         for spec in tf.nest.flatten(value.element_spec):
             yield from _dtypes(spec)
@@ -58,14 +47,14 @@ def _dtypes(value: Any) -> Iterator[str]:
     if isinstance(dtype, tf.DType):
         yield dtype.name
     elif isinstance(value, np.ndarray | np.generic):
-        # Also what TensorFlow has no type for, such as dates.
+        # NumPy's own name also covers what TensorFlow has no type for, such as dates.
         yield "string" if value.dtype.kind in "US" else value.dtype.name
-    elif isinstance(dtype, str):  # such as of Keras's variables and layers
+    elif isinstance(dtype, str):  # Keras's variables and layers have their types as text
         yield dtype
 
 
 def _place(path: tuple) -> str:
-    """Where in the structure a leaf is."""
+    """Says where in the structure a leaf is."""
     if not path:
         return ""
     first, *rest = path

@@ -1,4 +1,4 @@
-"""The functions that users give to `strategy.run`, as programs of a device."""
+"""Makes programs of a device from the functions that users give to `strategy.run`."""
 
 import contextlib
 from collections import defaultdict
@@ -32,7 +32,7 @@ from ipu_keras.tracing.infeeds import InfeedIterator, infeeds_for_iterators
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import num_shards_of
 
-# What TensorFlow traces in another way for XLA, or an infeed takes the place of.
+# Kinds that TensorFlow traces in another way for XLA, or that an infeed replaces.
 _TRACED_AGAIN = CONTROL_FLOW | {"IteratorGetNext"}
 
 
@@ -41,10 +41,9 @@ class _Arguments:
     """What a function is called with: tensors, which are the infeed, and other values.
 
     Args:
-        structure: Of positional and keyword arguments, with a number for each leaf.
-        names: Of the leaves, such as `"args[0]"`.
+        names: Names of the leaves, such as `"args[0]"`.
         leaves: A `TensorSpec` for each tensor, an `InfeedIterator` for each iterator of a
-            dataset; of the others, the values.
+            dataset, and all other values as they are.
     """
 
     structure: Any
@@ -65,16 +64,13 @@ class _Arguments:
 
     @property
     def infeed(self) -> tuple[TensorSpec, ...]:
-        """Of the tensors, in order."""
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, TensorSpec))
 
     @property
     def can_be_fed(self) -> bool:
-        """Whether no tensor is empty."""
         return all(0 not in spec.shape for spec in self.infeed)
 
     def unflatten(self, tensors: Sequence[Any]) -> Any:
-        """The arguments with these tensors."""
         rest = iter(tensors)
         leaves = [
             next(rest) if isinstance(leaf, TensorSpec) else _anew(leaf) for leaf in self.leaves
@@ -82,7 +78,6 @@ class _Arguments:
         return tf.nest.pack_sequence_as(self.structure, leaves)
 
     def signature(self, jit_compile: bool | None) -> Signature:
-        """What the function is compiled for."""
         named = list(zip(self.names, self.leaves, strict=True))
         return Signature(
             tensors=tuple((name, leaf) for name, leaf in named if isinstance(leaf, TensorSpec)),
@@ -101,10 +96,10 @@ class FunctionPrograms:
     It does not hold the function itself, which may be forgotten before its strategy.
 
     Args:
-        function: A `tf.function`, or a trace of one.
         call: Calls a function with arguments as a replica of the strategy does.
-        device: Which runs it; `None` if that is no IPU. Then it has no programs.
-        compile_program: As `ipu_keras.profiling.compilation.compiled`.
+        device: The IPU device that runs it; `None` if another device does, so that there are no
+            programs.
+        compile_program: Called in the same way as `ipu_keras.profiling.compilation.compiled`.
     """
 
     def __init__(
@@ -121,7 +116,8 @@ class FunctionPrograms:
         self._call = call
         self._device = device
         self._compile = compile_program
-        # By the place of a program among those in the function: several may have the same name.
+        # By the position of a program among those in the function, as several may have the same
+        # name.
         self._histories: dict[int, CompilationHistory] = defaultdict(CompilationHistory)
         self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
         self._infeeds: dict[Hashable, list[DatasetIterator]] = {}
@@ -134,14 +130,11 @@ class FunctionPrograms:
     ) -> None:
         """Makes a program of a trace, and whatever is asked for when one is compiled.
 
-        There is none of what takes an empty tensor, which an IPU cannot be fed. Loops and pipelines
-        in the function's graph are its programs.
+        A function that takes an empty tensor gets none, as an IPU cannot be fed that. Loops and
+        pipelines in the function's graph are its programs.
 
         Args:
             key: Tells apart what the function is called with.
-            concrete: The trace that such a call runs, a `tf.ConcreteFunction`.
-            args: Positional arguments of the function.
-            kwargs: Its keyword arguments.
 
         Raises:
             tf.errors.ResourceExhaustedError: The program does not fit on an IPU, and
@@ -174,14 +167,9 @@ class FunctionPrograms:
 
     @contextlib.contextmanager
     def running(self, key: Hashable) -> Iterator[None]:
-        """While this is open, the function is run.
+        """While this is open, the function is run with what `compile` had the same key for.
 
-        Args:
-            key: As `compile` was given it.
-
-        Raises:
-            tf.errors.OutOfRangeError: An infeed has no more elements.
-            tf.errors.FailedPreconditionError: An infeed was not initialized.
+        Errors of an infeed that has no more elements, or was not initialized, name it.
         """
         programs = self._programs[key]
         if self._device is None:
@@ -231,8 +219,8 @@ class FunctionPrograms:
             with infeeds_for_iterators():
                 return self._call(self._again, given["args"], given["kwargs"])
         except Exception as error:
-            # Not a mistake of the user's, which an earlier trace has raised. AutoGraph's message
-            # has all lines of code that led to it; what happened comes last.
+            # An earlier trace has raised the user's own mistakes, so this is none. AutoGraph's
+            # message has all lines of code that led to it; what happened comes last.
             *_, reason = str(error).splitlines() or [type(error).__name__]
             raise LoweringError(
                 f"The function {self._name!r} cannot be traced as an IPU takes it, with known "
@@ -248,19 +236,10 @@ def compiled_in_graph(
     *,
     name: str | None = None,
 ) -> GraphProgram:
-    """A program in a function's graph, with whatever is asked for when one is compiled.
+    """Compiles a program in a function's graph, and raises what `FunctionPrograms.compile` raises.
 
     Args:
-        program: It.
-        device: Which runs it.
-        history: What was compiled before of the function.
-        compile_program: As `ipu_keras.profiling.compilation.compiled`.
-        name: Of the program, unless it has one that a user chose.
-
-    Raises:
-        tf.errors.ResourceExhaustedError: As of `FunctionPrograms.compile`.
-        ValueError: As of that.
-        LoweringError: As of that.
+        name: The program's name, unless a user has chosen one.
     """
     program.check()
     described = program.executable.program
@@ -283,21 +262,21 @@ def compiled_in_graph(
 
 
 def _traceable(function: Any) -> Any:
-    """What can be traced as the function is; of a trace, the trace."""
+    """Returns what can be traced as the function is; for a trace, the trace itself."""
     if not isinstance(function, tf.types.experimental.GenericFunction):
         return function
     return tf.function(function.python_function, autograph=autograph_of(function))
 
 
 def _leaf_of(value: Any) -> Any:
-    """What a program has of an argument: of tensors and iterators no more than their types."""
+    """Returns what a program keeps of an argument: types alone for tensors and iterators."""
     if isinstance(value, tf.Tensor | np.ndarray | np.generic):
         return TensorSpec(static_sizes(value), tf.as_dtype(value.dtype).name)
     return InfeedIterator(value.element_spec) if isinstance(value, tf.data.Iterator) else value
 
 
 def _anew(leaf: Any) -> Any:
-    """An iterator that counts from the beginning, for equal traces to be equal."""
+    """Returns an iterator that counts from the beginning, for equal traces to be equal."""
     return InfeedIterator(leaf.element_spec) if isinstance(leaf, InfeedIterator) else leaf
 
 

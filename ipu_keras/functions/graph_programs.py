@@ -1,8 +1,8 @@
-"""Programs that are parts of a graph: what loops and pipelines within functions become.
+"""Makes programs of loops and pipelines within functions, as parts of the functions' graphs.
 
-Loops of a fixed number of steps, and pipelines, are programs as those of Keras models are. Users
-build them while a function is traced, so each is put into that function's graph, as a call of what
-the host runs for it, between what reads its infeed and what writes its outfeeds.
+Loops of a fixed number of steps, and pipelines, are programs as those of Keras models are.
+Users build them while a function is traced, so each is put into that function's graph, as a
+call of what the host runs for it, between what reads its infeed and what writes its outfeeds.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import current_replicas, note_shards
 from ipu_keras.tracing.together import labelled
 
-# Of the steps of a loop, so many bytes of elements are read before they run, and results kept.
-# MLP, 200 steps: more saves nothing.
+# So many bytes of elements are read before steps run, and of results kept until they have run;
+# a longer loop is a loop over such parts. MLP, 200 steps: more saves nothing.
 _MAX_BYTES = 1 << 26
 
 _COLLECTION = "ipu_graph_programs"
@@ -57,14 +57,13 @@ def _nothing() -> None:
 class GraphProgram:
     """A program in the graph of a function, or one that is the function.
 
+    `synchronize` is called before the function runs, and `note_execution` after it.
+
     Args:
-        executable: It, with all its steps.
-        synchronize: To be called before the function runs.
-        note_execution: To be called after that.
         check: Called before it is compiled; raises if it cannot run.
-        is_named: As of `Work`.
-        variables: Of its replicas, if it is all that they do.
-        begun: Has it run op by op until XLA pays; `None` if XLA compiles all executions, or none.
+        is_named: Whether a user chose the program's name.
+        variables: Variables of the replicas, if the program is all that they do.
+        begun: Runs it op by op until XLA pays; `None` if XLA compiles all executions, or none.
     """
 
     executable: Executable
@@ -77,18 +76,12 @@ class GraphProgram:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas run it."""
         return self.executable.program.num_replicas
 
 
 @contextlib.contextmanager
 def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[None]:
-    """While this is open, a function that has programs in its graph is run.
-
-    Args:
-        programs: Its programs.
-        device: Which runs them, and counts the executions.
-    """
+    """While this is open, a function with programs in its graph runs; `device` counts the runs."""
     for program in programs:
         program.synchronize()
         if program.begun is not None:
@@ -103,12 +96,7 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
 
 
 def explain_infeeds(error: tf.errors.OpError, infeeds: Sequence[DatasetIterator]) -> None:
-    """Raises an error that names the infeed if one is behind an error of TensorFlow.
-
-    Args:
-        error: Of a function.
-        infeeds: Those that it reads.
-    """
+    """Raises an error that names the infeed if one of them is behind an error of TensorFlow."""
     for infeed in infeeds:
         if not infeed.is_behind(error):
             continue
@@ -125,11 +113,7 @@ def explain_infeeds(error: tf.errors.OpError, infeeds: Sequence[DatasetIterator]
 
 
 def not_initialized(name: str) -> tf.errors.OpError:
-    """The error for an infeed that is read before its initializer was run.
-
-    Args:
-        name: Of the infeed.
-    """
+    """Returns the error for an infeed that is read before its initializer was run."""
     return tf.errors.FailedPreconditionError(
         None,
         None,
@@ -144,12 +128,11 @@ class StepResults:
     """What a step that is being traced writes to outfeeds.
 
     Args:
-        graph: Of the step.
-        sums: As of `Work`.
-        written: By queue, the tensors of what is written to it.
+        sums: The same as in `Work`.
+        written: For each queue, the tensors that are written to it.
         own_updates: Whether each replica updates weights of its own.
         num_updates: How often weights are updated by all steps.
-        gradients: While a weight update is traced, what it begins with.
+        gradients: While a weight update is traced, what it begins with; else empty.
         updates: What weight updates write.
     """
 
@@ -166,15 +149,8 @@ class StepResults:
     ) -> Sequence[Any]:
         """Has a queue get a result of each step or, in a weight update, of each update.
 
-        Args:
-            queue_for: Makes the queue; as of `IPUOutfeedQueue`.
-            tensors: Of the result.
-
-        Returns:
-            What is done before it is written.
-
-        Raises:
-            NotImplementedError: It is of a weight update, and each replica has its own.
+        What is done before the result is written is returned. A `NotImplementedError` says that
+        each replica has an update of its own.
         """
         if not self.gradients:
             self.written[queue_for(self.num_replicas, self.sums)] = tensors
@@ -192,7 +168,6 @@ class StepResults:
 
     @property
     def num_replicas(self) -> int:
-        """That run it together."""
         return current_replicas()
 
 
@@ -201,18 +176,15 @@ class Work:
     """What is to become a program.
 
     Args:
-        name: Of the program.
-        is_named: Whether a user chose it; else a function that has one program lends its name.
-        step: Takes the tensors of an element, then what was handed on; returns what it hands on.
-            It writes outfeeds, and updates weights if `accumulation` is given.
-        num_steps: How often it runs.
-        infeed: Where elements are read from.
+        is_named: Whether a user chose the name; else a function that has one program lends its
+            name.
+        step: Takes the tensors of an element, then what was handed on; returns what it hands
+            on. It writes outfeeds, and updates weights if `accumulation` is given.
+        infeed: Where elements are read from; `None` if steps are fed nothing.
         carried: What the first step is handed.
-        accumulation: As of `Program`.
         trains: Whether weights are updated with what was accumulated.
-        pipeline: As of `Program`.
-        sums: Gives the type in which results are added up over the accumulated steps, and sent
-            once; `None` if all are sent.
+        sums: Returns the type in which results are added up over the accumulated steps, and
+            sent once; `None` if all are sent.
         check: Called before it runs for the first time; raises if it cannot.
     """
 
@@ -233,7 +205,7 @@ _step_results: ContextVar[StepResults | None] = ContextVar("step_results", defau
 
 
 def current_step_results() -> StepResults | None:
-    """Of the step that is being traced, if the graph that is being built is that step's own."""
+    """Returns those of the step being traced, in that step's own graph only; else `None`."""
     found = _step_results.get()
     graph = tf.compat.v1.get_default_graph()
     return found if found is not None and found.graph is graph else None
@@ -242,8 +214,8 @@ def current_step_results() -> StepResults | None:
 def is_program_allowed() -> bool:
     """Whether a program can be put into the graph that is being built.
 
-    That is the graph of a function, which runs once when it is called; a step of another program,
-    a branch, and the body of a loop are not.
+    That is the graph of a function, which runs once when it is called; a step of another
+    program, a branch, and the body of a loop are not.
     """
     graph = tf.compat.v1.get_default_graph()
     return (
@@ -256,47 +228,29 @@ def is_program_allowed() -> bool:
 
 
 def programs_in(graph: Any) -> list[GraphProgram]:
-    """The programs of a traced function's graph, and of those that it calls.
-
-    Args:
-        graph: Of the function.
-    """
+    """Returns the programs of a traced function's graph, and of those that it calls."""
     return list(graph.get_collection(_COLLECTION))
 
 
 def note_infeed(infeed: DatasetIterator) -> None:
-    """Remembers that the graph that is being built reads an infeed.
-
-    Args:
-        infeed: It.
-    """
+    """Remembers that the graph that is being built reads an infeed."""
     outermost_graph().add_to_collection(_INFEEDS, infeed)
 
 
 def infeeds_in(graph: Any) -> list[DatasetIterator]:
-    """The infeeds that a traced function's graph reads, and those that it calls.
-
-    Args:
-        graph: Of the function.
-    """
+    """Returns the infeeds that a traced function's graph reads, and those that it calls."""
     return list(dict.fromkeys(graph.get_collection(_INFEEDS)))
 
 
 def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tensor]:
-    """Puts a program into the graph that is being built.
+    """Puts a program into the graph that is being built; returns what replica 0 hands on at last.
 
-    Args:
-        work: What it does.
-        place: Where it runs.
-        num_replicas: How many replicas it has, if its steps have no shards.
-
-    Returns:
-        What its last step hands on, of replica 0.
+    There are `num_replicas` if its steps have no shards.
     """
     step, found = _traced(work, num_replicas)
     if work.pipeline is None:
         num_replicas = place.num_replicas_with_shards(step.num_shards)
-    # For replicas of the function to have as many IPUs.
+    # So that replicas of the function around it have as many IPUs.
     ipus_each = step.num_shards if work.pipeline is None else work.pipeline.num_ipus
     if ipus_each > 1:
         note_shards(tf.compat.v1.get_default_graph(), ipus_each)
@@ -312,6 +266,7 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
         call = begun.either(host.op_by_op_in_a_graph(), call)
     if work.infeed is not None:
         note_infeed(work.infeed)
+    # In a session, an operation synchronizes the variables whenever the program runs.
     in_session = not tf.compat.v1.executing_eagerly_outside_functions()
     _note(
         GraphProgram(
@@ -339,13 +294,7 @@ def _check(work: Work, step: StepInAGraph) -> None:
 class _Execution:
     """What a function does to execute a program: all that is around what the host runs.
 
-    Args:
-        work: What became the program.
-        program: It, with all steps.
-        queues: Those that its steps write.
-        updates: What its weight updates write.
-        num_steps: How many steps the host runs at once.
-        begun: Has it run op by op until XLA pays; `None` if XLA compiles all executions, or none.
+    The host runs `num_steps` at once, and the program may have more.
     """
 
     work: Work
@@ -356,15 +305,7 @@ class _Execution:
     begun: BegunOpByOp | None
 
     def __call__(self, call: Callable, carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Puts an execution into the graph that is being built.
-
-        Args:
-            call: What the host runs.
-            carried: What the first step of replica 0 is handed, what that of replica 1 is ...
-
-        Returns:
-            What their last steps hand on, in that order too.
-        """
+        """Puts an execution into the graph being built; what is handed on is ordered by replica."""
 
         def run(carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             found = call(*self._elements(), *carried)
@@ -389,19 +330,14 @@ def _by_all(
 
     It is a call that does for all replicas what is right if the function does nothing else, and
     stands for what is right where each replica does something for itself beside it.
-
-    Args:
-        execution: Of the program.
-        host: What the host runs.
-        call: It, if the function does nothing else.
-        captured: What a step takes from outside.
     """
     carried, num_replicas = execution.work.carried, execution.program.num_replicas
 
     def alone(*given: tf.Tensor) -> list[tf.Tensor]:
         if not tf.compat.v1.executing_eagerly_outside_functions():
             host.synchronize()
-        # For replicas to be asked what each of them has.
+        # Captured here, each replica's own is handed to `_beside_others` with the inputs of the
+        # call.
         for tensor in captured:
             tf.compat.v1.get_default_graph().capture(tensor)
         return execution(call, list(given) * num_replicas)[: len(given)]
@@ -417,14 +353,7 @@ def _by_all(
 def _beside_others(
     execution: _Execution, host: HostCallable, whole: Any, variables: ReplicaVariables
 ) -> Together:
-    """An execution by replicas each of which has values of its own.
-
-    Args:
-        execution: Of the program.
-        host: What the host runs.
-        whole: What stands for it in the trace of one replica.
-        variables: Those of the replicas.
-    """
+    """Returns an execution by replicas with values of their own, in place of the call `whole`."""
     captured = [tensor.ref() for tensor in whole.captured_inputs]
     num_carried = len(execution.work.carried)
 
@@ -446,7 +375,7 @@ def _beside_others(
 
 
 def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
-    """The trace of a step, and what it writes."""
+    """Traces a step; returns the trace and what it writes."""
     traces: list[StepResults] = []
 
     def step(*tensors: tf.Tensor) -> Any:
@@ -475,7 +404,7 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
         given,
         purpose=purpose,
         num_replicas=num_replicas,
-        # The stages of a pipeline say where they are.
+        # The stages of a pipeline say themselves on which IPUs they are.
         shards="shared" if work.pipeline is None else "refused",
     )
     return traced, traces[-1]
@@ -512,18 +441,14 @@ def _may_begin_op_by_op(step: StepInAGraph) -> bool:
 
 
 def refuse_another_trace(given: Any) -> Any:
-    """What traces a step of a program that is in a graph.
-
-    Raises:
-        LoweringError: Always.
-    """
+    """Stands for the step of a program in a graph, which cannot be traced once more."""
     raise LoweringError(
         "A program within a function is traced with it, once: it may make variables."
     )
 
 
 def _steps_per_call(program: Program, step: StepInAGraph) -> int:
-    """How many steps the host runs at once: all of them, if their elements are not too many."""
+    """Returns how many steps the host runs at once: all, if their elements are not too many."""
     fed = sum(spec.nbytes for spec in program.infeed)
     kept = 0
     if program.outfeed_mode is OutfeedMode.ALL:
@@ -538,7 +463,7 @@ def _sent(
     program: Program,
     sums: Callable[[tf.Tensor], tf.DType] | None,
 ) -> list[tf.Tensor]:
-    """Results of a call as a queue takes them: those of a step, of all its replicas, together."""
+    """Makes results of a call what a queue takes: those of one step by all replicas together."""
     if program.outfeed_mode is OutfeedMode.LAST:
         return [tensor[None] for tensor in tensors]
     leading = () if program.num_replicas == 1 else (program.num_replicas,)
@@ -566,7 +491,7 @@ def _repeated(
 
 
 def _note(program: GraphProgram) -> None:
-    """Remembers a program with the graph that whoever runs it has."""
+    """Notes a program in the graph that is run as a whole."""
     outermost_graph().add_to_collection(_COLLECTION, program)
 
 
@@ -577,5 +502,5 @@ def _infeed_of(work: Work) -> tuple[TensorSpec, ...]:
 
 
 def _spec_of(tensor: Any) -> TensorSpec:
-    # In TensorFlow 1 a shape is one of dimensions that are no integers.
+    # In TensorFlow 1's mode the dimensions of a shape are no integers.
     return TensorSpec(tuple(tensor.shape.as_list()), tensor.dtype.name)

@@ -10,22 +10,14 @@ from ipu_keras.settings.argument_errors import converted, noted
 
 
 def as_list(value: Any) -> list[Any]:
-    """What a user returned or gave, as a list: nothing, one thing, or several."""
+    """Returns what a user returned or gave as a list: nothing, one thing, or several."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def checked_function(argument: str, value: Any) -> Callable[..., Any]:
-    """Checks a function of a user's.
-
-    Args:
-        argument: What it was given as, for the error.
-        value: It. A class makes objects, which is not what is wanted of it.
-
-    Raises:
-        TypeError: It is none.
-    """
+    """Returns a user's function, or raises a `TypeError`; a class is none, as it makes objects."""
     if not callable(value) or isinstance(value, type):
         raise TypeError(
             f"`{argument}` must be a function. "
@@ -35,32 +27,16 @@ def checked_function(argument: str, value: Any) -> Callable[..., Any]:
 
 
 def tensors_of(argument: str, values: Any) -> list[tf.Tensor]:
-    """What a user gave, as tensors: nothing, one thing, or several.
-
-    Args:
-        argument: What it was given as, for the error.
-        values: It.
-
-    Raises:
-        TypeError: One is no tensor, and none can be made of it.
-        ValueError: As that.
-    """
+    """Returns what a user gave for the named `argument` as tensors: none, one or several."""
     return [converted(argument, tf.convert_to_tensor, value) for value in as_list(values)]
 
 
 def call_with_element(
     what: str, function: Callable[..., Any], inputs: Sequence[Any], element: Any = ()
 ) -> Any:
-    """Calls a function with its inputs and the element of a dataset.
+    """Calls a user's function with its inputs, and then the parts of an element of a dataset.
 
-    Args:
-        what: What errors call it, such as `"loop body"`.
-        function: A user's.
-        inputs: What it takes first.
-        element: Its parts come after these, by name if it is a dict, or a tuple of nothing else.
-
-    Raises:
-        TypeError: It cannot be called with so many.
+    These are given by name if the element is a dict, or a tuple of one dict.
     """
     if isinstance(element, tuple) and len(element) == 1:
         (element,) = element
@@ -74,14 +50,9 @@ def call_with_element(
 def tensors_then_operations(
     returned: Any, error: str
 ) -> tuple[list[tf.Tensor], list[tf.Operation]]:
-    """What a body returned: tensors, and then operations.
+    """Takes apart what a body returned: tensors, and then operations.
 
-    Args:
-        returned: By the user's function.
-        error: What is said if it is anything else.
-
-    Raises:
-        ValueError: An operation comes before a tensor, or it is neither.
+    Raises a `ValueError` with the text `error` for anything else.
     """
     values = as_list(returned)
     is_operation = [isinstance(value, tf.Operation) for value in values]
@@ -97,21 +68,11 @@ def tensors_then_operations(
 def check_arguments(
     what: str, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
-    """Checks that a function of a user's can be called.
-
-    Args:
-        what: What errors call it.
-        function: It.
-        given: Arguments by position.
-        named: Arguments by name.
-
-    Raises:
-        TypeError: It cannot.
-    """
+    """Raises a `TypeError` if a user's function, of the kind `what`, cannot be called like this."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # written in another language
+        return  # it is written in another language
     try:
         signature.bind(*given, **named)
     except TypeError as reason:

@@ -1,4 +1,4 @@
-"""Functions that users want XLA to compile, and that do something that XLA lacks."""
+"""Compiles for XLA, in parts, what users want compiled and what does something that XLA lacks."""
 
 import functools
 import inspect
@@ -17,12 +17,8 @@ from ipu_keras.tracing import graph_of
 def is_worth_compiling(concrete: Any, graph: Graph) -> bool:
     """Whether XLA should compile parts of a function, rather than none of it.
 
-    Its convolutions are slower than TensorFlow's, and some of its draws have other numbers. What
-    is a program in the function is compiled already.
-
-    Args:
-        concrete: The function, a `tf.ConcreteFunction`.
-        graph: Its graph.
+    XLA's convolutions are slower than TensorFlow's, and some of its draws have other numbers. A
+    program in the function is compiled already.
     """
     return (
         not CONVOLUTIONS & graph.kinds
@@ -32,17 +28,10 @@ def is_worth_compiling(concrete: Any, graph: Graph) -> bool:
 
 
 def compiled_in_parts(function: Any, concrete: Any) -> Any:
-    """A function of a user's, of which XLA compiles what it can.
+    """Returns a user's `tf.function` of which XLA compiles what it can; `concrete` is one trace.
 
-    Reading an iterator, say, is left to TensorFlow, and XLA compiles what is before and after it,
-    in loops and branches as well.
-
-    Args:
-        function: A `tf.function`.
-        concrete: A trace of it.
-
-    Returns:
-        A `tf.function` that is called as it is.
+    Reading an iterator, say, is left to TensorFlow, and XLA compiles what is before and after
+    it, in loops and branches as well.
     """
     if not is_worth_compiling(concrete, graph_of(concrete)):
         return tf.function(function.python_function, autograph=autograph_of(function))
@@ -61,7 +50,8 @@ def compiled_in_parts(function: Any, concrete: Any) -> Any:
         (results,) = replicate(concrete, 1, parts_for_xla=True)([list(tensors)])
         return results
 
-    # TensorFlow warns of a function that it traces too often: of the user's, not of this one.
+    # TensorFlow warns of functions that it traces too often, by name, which should be the
+    # user's.
     signature = inspect.signature(in_parts)
     functools.update_wrapper(in_parts, function.python_function)
     in_parts.__signature__ = signature  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The steps of pipelines within functions."""
+"""Runs a batch through the steps of pipelines within functions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class PipelineStep:
 
     Args:
         stages: Functions of users, each of which takes what the one before returns.
-        inputs: What the first one takes besides an element of the infeed.
-        train: Takes what the last one returns, and the trainable variables that they have read;
-            `None` if weights are not trained.
-        enqueue: Sends results to the host; `None` if nothing is.
-        outfeed: Chooses what is sent, of what the last stage returns and of the loss.
+        inputs: What the first stage takes besides an element of the infeed.
+        train: Takes what the last stage returns, and the trainable variables that the stages
+            have read; `None` if weights are not trained.
+        enqueue: Sends results to the host; `None` if nothing is sent.
+        outfeed: Chooses what is sent, from what the last stage returns and the loss.
     """
 
     stages: Sequence[Callable[..., Any]]
@@ -33,16 +33,13 @@ class PipelineStep:
     outfeed: Callable[[Any, Any], Any]
 
     def __call__(self, element: Any) -> None:
-        """Does it for a batch.
+        """Runs the step for a batch, an element of the infeed.
 
-        Args:
-            element: Of the infeed.
-
-        Raises:
-            TypeError: A stage cannot be called with what the one before returns.
-            ValueError: The last stage returns tensors, and there is no outfeed.
+        Errors say that a stage cannot take what the one before returns, or that an outfeed is
+        missing.
         """
-        # The graph of a function tells what it has read when it is complete.
+        # A graph lists the variables that it has read only when it is complete; a tape knows
+        # them at once.
         with tf.GradientTape() as tape:
             results = self._results(element)
         if results and self.enqueue is None:
@@ -64,7 +61,7 @@ class PipelineStep:
             self.enqueue(sent)
 
     def _results(self, element: Any) -> list[tf.Tensor] | dict[str, tf.Tensor]:
-        """What the last stage returns; each other gets it, as it would an element of a dataset."""
+        """Returns what the last stage returns; each other one gets what the one before returned."""
         inputs, results = self.inputs, element
         for number, stage in enumerate(self.stages):
             with tf.name_scope(f"{stage_scope(number)}/"):
@@ -78,7 +75,7 @@ class PipelineStep:
 
 
 def _tensors(returned: Sequence[Any]) -> list[tf.Tensor]:
-    """What a stage returned, which is there when the operations have run that it returned too."""
+    """Returns a stage's tensors, which wait for the operations that it returned as well."""
     operations = [one for one in returned if isinstance(one, tf.Operation)]
     with tf.control_dependencies(operations):
         return [tf.convert_to_tensor(one) for one in returned if not isinstance(one, tf.Operation)]
@@ -86,12 +83,9 @@ def _tensors(returned: Sequence[Any]) -> list[tf.Tensor]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What an optimizer makes of a batch.
+    """What an optimizer makes of a batch: the loss, and what updates variables by gradients.
 
-    Args:
-        loss: Of the batch.
-        pairs: Of a gradient, in the type in which it is accumulated, and its variable.
-        apply: Takes pairs, and updates the variables.
+    The gradients are in the type in which they are accumulated.
     """
 
     loss: tf.Tensor
@@ -99,7 +93,6 @@ class Trained:
     apply: Callable[[Sequence[tuple[tf.Tensor, Any]]], Any]
 
     def update(self) -> None:
-        """Updates the weights with accumulated gradients."""
         pairs = [(accumulated(gradient), variable) for gradient, variable in self.pairs]
         step = current_step_results()
         assert step is not None, "weights are updated while a step is traced"
@@ -110,15 +103,7 @@ class Trained:
 
 
 def check_captures(graph: Any, inputs: Sequence[tf.Tensor]) -> None:
-    """Checks that stages take no tensors but those that they are given.
-
-    Args:
-        graph: Of the traced step.
-        inputs: Those of the pipeline.
-
-    Raises:
-        ValueError: They do.
-    """
+    """Raises a `ValueError` if stages of a traced step take other tensors than the `inputs`."""
     given = {tensor.ref() for tensor in inputs}
     for outer, _ in graph.captures:
         is_known = hasattr(outer, "numpy") or outer.ref() in given

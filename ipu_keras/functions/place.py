@@ -1,4 +1,4 @@
-"""Which device runs what is being traced, and in how many replicas."""
+"""Knows which device runs what is being traced, and in how many replicas."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,22 +19,17 @@ class Place:
     """Where a program runs.
 
     Args:
-        device: The device.
-        is_final: Whether it has the IPUs now that it will run with. If not, a device that has too
-            few is taken for one of a single replica.
+        is_final: Whether the device has the IPUs now that it will run with. If not, one that
+            has too few counts as a device of a single replica.
     """
 
     device: IpuDevice
     is_final: bool = True
 
     def num_replicas(self, ipus_per_replica: int = 1) -> int:
-        """How many replicas the device has.
+        """Returns how many replicas the device has, each on `ipus_per_replica` IPUs.
 
-        Args:
-            ipus_per_replica: How many IPUs each of them needs.
-
-        Raises:
-            ValueError: The device has not so many IPUs.
+        A `ValueError` says that the number of IPUs is no multiple of that.
         """
         num_ipus = max(1, len(self.device.ipus))
         if num_ipus % ipus_per_replica:
@@ -52,14 +47,7 @@ class Place:
         return num_ipus // ipus_per_replica
 
     def num_replicas_with_shards(self, num_shards: int) -> int:
-        """How many replicas the device has of a program with shards.
-
-        Args:
-            num_shards: How many scopes ask for.
-
-        Raises:
-            ValueError: The device has not so many IPUs.
-        """
+        """Returns how many replicas the device has of a program with so many shards."""
         try:
             return self.num_replicas(ipus_of_shards(num_shards))
         except ValueError as error:
@@ -71,15 +59,12 @@ class Place:
 
 
 def refuse_replicas(what: str, num_replicas: int | None = None) -> None:
-    """Refuses what only one replica can do where there are several.
+    """Raises a `NotImplementedError` where there are several replicas.
 
     Args:
-        what: It, for the error.
-        num_replicas: How many there are; `None` for those of what is being traced, as far as its
-            shards are known.
-
-    Raises:
-        NotImplementedError: There are several.
+        what: The beginning of the error, a clause such as "An infeed is read".
+        num_replicas: `None` for the replicas of what is being traced, as far as its shards are
+            known.
     """
     if num_replicas is None:
         num_replicas = current_place().num_replicas_with_shards(num_shards_so_far())
@@ -92,7 +77,7 @@ def refuse_replicas(what: str, num_replicas: int | None = None) -> None:
 
 
 def outermost_graph() -> Any:
-    """That of the outermost function that is being traced, or of the session around it."""
+    """Returns the graph of the outermost function being traced, or of the session around it."""
     return outermost_trace() or tf.compat.v1.get_default_graph()
 
 
@@ -101,12 +86,7 @@ _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 @contextlib.contextmanager
 def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
-    """While a function is traced, says which device will run it.
-
-    Args:
-        device: The device.
-        is_final: As of `Place`.
-    """
+    """While a function is traced, says which device will run it; `is_final` is as for `Place`."""
     token = _place.set(Place(device, is_final))
     try:
         yield
@@ -115,5 +95,5 @@ def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
 
 
 def current_place() -> Place:
-    """Where what is being traced runs; on the first device if nobody has said so."""
+    """Returns where what is being traced runs: on the first device, unless something says else."""
     return _place.get() or Place(DRIVER.known_device(0))

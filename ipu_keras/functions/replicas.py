@@ -1,4 +1,4 @@
-"""Functions that all replicas of a device run together, with what they read and send."""
+"""Has all replicas of a device run functions together, with what they read and send."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,39 +21,31 @@ from ipu_keras.tracing.extraction import feeds_of
 from ipu_keras.tracing.replication import current_replicas, num_shards_of
 from ipu_keras.tracing.together import label_of, labelled
 
-# In the graphs of functions: that replicas take elements in turn, or write outfeeds.
+# Collection of a function's graph: whether replicas take elements in turn, or write outfeeds.
 _FEEDS = "ipu_feeds_of_replicas"
 
 
 def note_read() -> None:
     """Notes in the graph that is being traced that each replica reads an infeed.
 
-    Raises:
-        NotImplementedError: The device has several replicas, and the trace is for one.
+    A trace for one replica is refused if the device has several.
     """
     if _replicas_of_trace("An infeed is read") > 1:
         outermost_graph().add_to_collection(_FEEDS, True)
 
 
 def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) -> Any:
-    """Has each replica send a result.
+    """Has each replica send a result; returns the operation that does it.
 
-    Args:
-        queue_for: The queue for a number of replicas.
-        tensors: Of the result of one.
-
-    Returns:
-        The operation that does it.
-
-    Raises:
-        NotImplementedError: The device has several replicas, and the trace is for one.
+    A trace for one replica is refused if the device has several.
     """
     num_replicas = _replicas_of_trace("An outfeed is written")
     queue = queue_for(num_replicas)
     if num_replicas == 1:
         return queue.write([tensor[None] for tensor in tensors])
     outermost_graph().add_to_collection(_FEEDS, True)
-    # What one replica has is of another shape than what is in the queue.
+    # The queue holds the results of all replicas, which have another shape than those of one.
+    # This write stands for one write of all.
     with labelled(note_together(lambda _: _writer(queue))):
         return tf.raw_ops.QueueEnqueueV2(handle=queue.handle, components=list(tensors))
 
@@ -61,21 +53,15 @@ def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) 
 def run_by_all(
     concrete: Any, graph: Graph, place: Place, *, jit_compile: bool | None
 ) -> tuple[ReplicaVariables, Callable] | None:
-    """What all replicas of a device do that run a function.
-
-    Args:
-        concrete: Its trace for one of them, a `tf.ConcreteFunction`.
-        graph: Its graph.
-        place: Where it runs.
-        jit_compile: Whether XLA should compile it.
+    """Makes what all replicas of a device do that run a function, traced for one of them.
 
     Returns:
-        Their variables, and a function of the tensors that each of them gets, which returns what
-        replica 0 does. `None` if nobody would notice that there are several.
+        The replicas' variables, and a function of the tensors that each of them gets, which
+        returns what replica 0 does. `None` if nobody would notice that there are several.
 
     Raises:
-        NotImplementedError: There is a loop or a pipeline in it that is a program of another
-            number of replicas, and replicas exchange values, read or send outside of that too.
+        NotImplementedError: A loop or a pipeline in it is a program of another number of
+            replicas, and replicas exchange values, read or send outside of that too.
         ValueError: The device has not enough IPUs.
     """
     num_replicas = place.num_replicas_with_shards(num_shards_of(concrete.graph))
@@ -105,12 +91,13 @@ def run_by_all(
     compiled = bool(jit_compile) and not lacked
     function = tf.function(run, autograph=False, jit_compile=compiled)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds_of(concrete)]
-    # To call the function would have TensorFlow count how often it traces one of this place.
+    # Calling the function would have TensorFlow count how often a function of this place is
+    # traced, and warn.
     return variables, function.get_concrete_function(*specs)
 
 
 def _are_shared(concrete: Any, programs: Sequence[GraphProgram]) -> bool:
-    """Whether what a program makes of a replica's values, others in the function may need."""
+    """Whether others in the function may need what a program makes of a replica's values."""
     if len(programs) != 1:
         return bool(programs)
     flat = inlined(concrete, lambda op: label_of(op) is not None)
@@ -134,7 +121,7 @@ def _refuse_other_replicas(programs: Sequence[GraphProgram], num_replicas: int) 
 def _replicas_of_trace(what: str) -> int:
     num_replicas = current_replicas()
     if num_replicas == 1:
-        # In a trace that a user has made, say.
+        # This may be a trace that a user has made, for one replica.
         refuse_replicas(what)
     return num_replicas
 

@@ -1,4 +1,4 @@
-"""Functions that users give to `strategy.run`, run by all replicas of a device together."""
+"""Has all replicas of a device run the functions that users give to `strategy.run`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,33 +14,21 @@ from ipu_keras.tracing import graph_of, replicated
 
 
 class ReplicatedFunction:
-    """A `tf.function` of a user's that all replicas of a device run together.
+    """A `tf.function` of a user's that all replicas of a device run, one on each of its IPUs.
 
-    Every replica gets the same arguments. Replicas of which nobody would notice anything, as they
-    exchange nothing with replica 0, and read and send nothing, are not computed.
-
-    Args:
-        function: A `tf.function`.
-        device: It has an IPU for each replica.
+    Every replica gets the same arguments. Replicas of which nobody would notice anything, as
+    they exchange nothing with replica 0, and read and send nothing, are not computed.
     """
 
     def __init__(self, function: Any, device: IpuDevice):
         self._device = device
         self._function = tf.function(function.python_function, autograph=autograph_of(function))
         self._jit_compile = jit_compile_of(function)
-        # By the name of the trace of one replica.
+        # By the name of the trace for one replica.
         self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
 
     def __call__(self, *args, **kwargs):
-        """Runs the function.
-
-        Args:
-            *args: As the function takes them.
-            **kwargs: As the function takes them.
-
-        Returns:
-            What replica 0 returns.
-        """
+        """Runs the function with its usual arguments, and returns what replica 0 returns."""
         concrete = self.traced(args, kwargs)
         if concrete.name not in self._programs:
             self._programs[concrete.name] = self._program(concrete)
@@ -52,12 +40,7 @@ class ReplicatedFunction:
         return results
 
     def traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The trace of one replica that a call runs, a `tf.ConcreteFunction`.
-
-        Args:
-            args: Positional arguments of the function.
-            kwargs: Its keyword arguments.
-        """
+        """Returns the trace of one replica that a call with these arguments runs."""
         given, named = tf.nest.map_structure(_spec, (args, kwargs))
         with replicated(len(self._device.ipus), shards="shared"):
             return self._function.get_concrete_function(*given, **named)

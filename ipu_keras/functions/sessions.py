@@ -1,7 +1,7 @@
-"""What happens around operations that sessions of TensorFlow 1 run.
+"""Surrounds operations that sessions of TensorFlow 1 run.
 
-An IPU device of TensorFlow executes eagerly only, so a session runs on the host what a graph has.
-What the package has to do before and after is noted with the operations of the graph.
+An IPU device of TensorFlow executes eagerly only, so a session runs on the host what a graph
+has. What the package has to do before and after is noted with the operations of the graph.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from ipu_keras.hooks.tensorflow.sessions import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
 _COLLECTION = "ipu_session_steps"
-# What is called before anything of a graph is run.
+# Collection of what is called before anything of a graph is run.
 _BEFORE = "ipu_before_runs"
-# What a session has its `_Placements` as.
+# The attribute of a session that holds its `_Placements`.
 _PLACEMENTS = "_ipu_placements"
 
 
@@ -28,7 +28,7 @@ def _nothing() -> None:
 
 
 def _no_better(error: Exception) -> None:
-    """TensorFlow's own words will do."""
+    """Leaves it at TensorFlow's own words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,9 @@ class SessionStep:
 
     Args:
         before: Called before it runs; what it raises is raised by the session.
-        after: Called when it has run.
         explain: Called with the error of a run; raises one that says more, if it can.
-        during: What is open while it runs.
-        feeds: Called when all of that is open; returns what is fed besides what the user feeds, by
+        during: Makes a context that is open while it runs.
+        feeds: Called within that context; returns what is fed besides what the user feeds, by
             reference of a tensor.
     """
 
@@ -56,7 +55,7 @@ class _Marks:
 
     def __init__(self) -> None:
         self._steps: list[tuple[tf.Operation, SessionStep]] = []
-        # By what is run: sessions run the same again and again.
+        # By what is run, as sessions run the same again and again.
         self._found: dict[tuple[tf.Operation, ...], list[SessionStep]] = {}
 
     def add(self, operation: tf.Operation, step: SessionStep) -> None:
@@ -64,7 +63,7 @@ class _Marks:
         self._found.clear()
 
     def steps_of(self, operations: Sequence[tf.Operation]) -> list[SessionStep]:
-        """What is noted with operations, and with all that they need."""
+        """Returns what is noted with operations, and with all that they need."""
         key = tuple(operations)
         if key not in self._found:
             needed = set(_needed(operations))
@@ -73,12 +72,7 @@ class _Marks:
 
 
 def mark(operation: tf.Operation, step: SessionStep) -> None:
-    """Says what happens when a session runs an operation.
-
-    Args:
-        operation: Of a graph that sessions run.
-        step: What happens.
-    """
+    """Says what happens when a session runs an operation of a graph."""
     marks = operation.graph.get_collection_ref(_COLLECTION)
     if not marks:
         marks.append(_Marks())
@@ -88,9 +82,7 @@ def mark(operation: tf.Operation, step: SessionStep) -> None:
 def before_runs(graph: tf.Graph, prepare: Callable[[], None]) -> None:
     """Says what happens whenever a session is about to run anything of a graph.
 
-    Args:
-        graph: Of sessions.
-        prepare: What happens. Sessions have not seen yet what it changes in the graph.
+    It may change the graph, as far as sessions have not seen yet what it changes.
     """
     graph.add_to_collection(_BEFORE, prepare)
 
@@ -105,7 +97,7 @@ class _Placements:
         self._found: dict[tuple[tf.Operation, ...], frozenset[int]] = {}
 
     def of(self, operations: Sequence[tf.Operation]) -> frozenset[int]:
-        """The ordinals of those on which operations are placed, and all that they need."""
+        """Returns the ordinals of the devices of operations, and of all that they need."""
         graph = operations[0].graph
         if graph.version != self._version:
             self._version = graph.version
@@ -120,11 +112,7 @@ class _Placements:
 
 
 def placements_in(graph: tf.Graph) -> frozenset[int]:
-    """The ordinals of the IPU devices on which operations of a graph are placed.
-
-    Args:
-        graph: Of a session, or of a function.
-    """
+    """Returns the ordinals of the IPU devices on which operations of a graph are placed."""
     placed = {operation.device for operation in _with_bodies(graph.get_operations())}
     found = map(ordinal_of_placement, placed)
     return frozenset(ordinal for ordinal in found if ordinal is not None)
@@ -141,9 +129,7 @@ def _is_concerned(graph: tf.Graph) -> bool:
 def serve_sessions(configure: Callable[[], None]) -> None:
     """Has sessions do what is noted with operations, and refuse IPU devices that do not exist.
 
-    Args:
-        configure: Called before anything that is placed on one runs: configures a system if none
-            is configured.
+    Before anything on an IPU runs, `configure` configures a system if there is none.
     """
 
     def run_checked(
@@ -170,12 +156,7 @@ def _ordinals(session: tf.compat.v1.Session, operations: Sequence[tf.Operation])
 
 
 def _run(operations: Sequence[tf.Operation], run: Callable[[dict], Any]) -> Any:
-    """Runs what a session was asked for.
-
-    Args:
-        operations: What it fetches and runs.
-        run: Does it, with what is fed besides.
-    """
+    """Runs what a session was asked for, with what is noted for its operations around it."""
     marks = operations[0].graph.get_collection(_COLLECTION) if operations else ()
     steps = marks[0].steps_of(operations) if marks else ()
     if not steps:
@@ -211,7 +192,7 @@ def _needed(operations: Sequence[tf.Operation]) -> Iterator[tf.Operation]:
 
 
 def _with_bodies(operations: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
-    """Operations, and those of the functions that they call: of loops, branches, datasets."""
+    """Yields operations, and those of the functions that they call: loops, branches, datasets."""
     pending, seen = list(operations), set()
     while pending:
         operation = pending.pop()

@@ -1,6 +1,7 @@
-"""What all replicas of a function do together, noted while one of them is traced.
+"""Notes what all replicas of a function do together while one of them is traced.
 
-What is known when the trace is complete decides what they do: which variables each has for itself.
+What is known only when the trace is complete, such as which variables each replica has for
+itself, decides what they do.
 """
 
 from collections.abc import Callable
@@ -15,13 +16,10 @@ _COLLECTION = "ipu_done_together"
 
 
 def note_together(make: Callable[[ReplicaVariables], Together]) -> str:
-    """Notes in the graph that is being traced what its replicas do together.
+    """Notes what replicas of the graph being traced do together, and returns its label.
 
-    Args:
-        make: Takes the variables of the replicas; returns what does it for all of them.
-
-    Returns:
-        The label of the operation that stands for it (`ipu_keras.tracing.together`).
+    When the trace is complete, `make` takes the replicas' variables, and returns what does it
+    for all (`ipu_keras.tracing.together`).
     """
     noted = outermost_graph().get_collection_ref(_COLLECTION)
     noted.append(make)
@@ -29,10 +27,5 @@ def note_together(make: Callable[[ReplicaVariables], Together]) -> str:
 
 
 def done_together(graph: tf.Graph, variables: ReplicaVariables) -> dict[str, Together]:
-    """By label, what replicas of a traced function do together.
-
-    Args:
-        graph: Of the function.
-        variables: Those of the replicas.
-    """
+    """Returns what the replicas of a traced function do together, by label."""
     return {str(k): make(variables) for k, make in enumerate(graph.get_collection(_COLLECTION))}

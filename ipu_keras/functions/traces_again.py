@@ -1,4 +1,4 @@
-"""Traces that are made again, as the device has other replicas than it was taken to have."""
+"""Makes traces again if the device has other replicas than it was taken to have."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +18,9 @@ def is_traced_again() -> bool:
 
 
 class Traces:
-    """The traces of a function that makes variables, of which all have those of the first.
+    """The traces of a function that makes variables; all use those that the first one made.
 
-    It is made where the function is traced first, in the graph of a session.
+    The object is made where the function is traced first, in the graph of a session.
     """
 
     def __init__(self) -> None:
@@ -29,23 +29,21 @@ class Traces:
 
     @contextlib.contextmanager
     def first(self) -> Iterator[None]:
-        """While this is open, the function is traced for the first time."""
         with tf.variable_creator_scope(self._made_now):
             yield
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """While this is open, it is traced again, and gets the variables that it made.
+        """While this is open, the function is traced again, and gets the variables that it made.
 
-        Raises:
-            RuntimeError: It makes others.
+        A `RuntimeError` says that it makes others than before.
         """
         left = list(self._made)
 
         def same(create: Callable[..., Any], **options: Any) -> Any:
             found = _alike(left, options.get("name"))
-            # One that is no user's, such as of another replica, may be new: no script lists and
-            # initializes it.
+            # A variable in no collection, such as the copy of a replica, may be new: no script
+            # lists or initializes it.
             if found is None and options.get("collections") == []:
                 return create(**options)
             if found is None and not left:
@@ -72,8 +70,8 @@ class Traces:
 
 
 def _alike(variables: Sequence[Any], name: str | None) -> Any:
-    """The first of some variables with a name; `None` if there is none."""
-    # TensorFlow's name of a scope, which some are made in, ends with a slash.
+    """Returns the first variable with a name; `None` if there is none."""
+    # A variable may be made with the name of a scope, which ends with a slash.
     last = f"/{(name or '').rstrip('/')}"
     found = (one for one in variables if name and f"/{one.op.name}".endswith(last))
     return next(found, None)

@@ -1,4 +1,4 @@
-"""What the weight update of a pipeline sends to outfeeds: once an update, not once a batch."""
+"""Sends what the weight update of a pipeline writes to outfeeds, once an update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,12 @@ from ipu_keras.tracing.accumulations import are_accumulators_hidden, note_accumu
 
 @dataclass(frozen=True)
 class UpdateResults:
-    """Rows that updates leave in variables, for a queue to get them when the host has run a part.
+    """Rows that updates leave in variables, until the host has run a part and a queue gets them.
 
     Args:
-        queue: The queue.
-        rows: A variable for each tensor, `(updates, ...)`.
-        count: How many of the rows are written, a variable.
-        num_replicas: Which all have the same.
+        rows: A variable for each tensor, of shape `(updates, ...)`.
+        count: A variable that counts the rows that are written.
+        num_replicas: How many replicas there are, which all send the same.
     """
 
     queue: ResultQueue
@@ -31,19 +30,13 @@ class UpdateResults:
     def of(
         cls, queue: ResultQueue, tensors: Sequence[tf.Tensor], num_updates: int, num_replicas: int
     ) -> "UpdateResults":
-        """Those of the program that is being traced.
-
-        Args:
-            queue: Gets them.
-            tensors: Of the result of one update.
-            num_updates: How many the program has.
-            num_replicas: How many run it.
-        """
+        """Makes the rows for a program that is being traced, with so many updates."""
         is_hidden = are_accumulators_hidden()
         options = {"use_resource": True, "collections": []} if is_hidden else {}
 
         def zeros(sizes: Sequence[Any], dtype: tf.DType) -> Any:
-            # Not one that scripts list, initialize and save.
+            # If accumulators are hidden it is in no collection, so that scripts do not list,
+            # initialize or save it.
             return tf.compat.v1.Variable(tf.zeros(sizes, dtype), trainable=False, **options)
 
         with tf.init_scope():
@@ -54,12 +47,7 @@ class UpdateResults:
         return cls(queue, rows, count, num_replicas)
 
     def write(self, tensors: Sequence[tf.Tensor], after: Sequence[tf.Tensor]) -> tf.Operation:
-        """Writes the next row, in the graph of an update.
-
-        Args:
-            tensors: Its parts.
-            after: What the update begins with, so that this is a part of it.
-        """
+        """Writes the next row in the graph of an update, a part of which it becomes by `after`."""
         index = self.count.read_value()
         with tf.control_dependencies(list(after)):
             written = [
@@ -70,7 +58,7 @@ class UpdateResults:
             return tf.raw_ops.AssignAddVariableOp(resource=self.count.handle, value=tf.constant(1))
 
     def send(self) -> None:
-        """Has the queue get what was written."""
+        """Has the queue get the rows that were written, and counts from zero again."""
         count = self.count.read_value()
         rows = [row.read_value()[:count] for row in self.rows]
         if self.num_replicas > 1:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What a replacement has its `Installed` as. `functools.wraps` copies it to the wrappers that
-# others put around the replacement, which is thus found below them. `__wrapped__` would not do:
-# everybody's wrappers have it, and some of Keras's own functions.
+# The attribute of a replacement that holds its `Installed`. `functools.wraps` copies it to the
+# wrappers that other libraries put around the replacement, so that it is found below them.
+# `__wrapped__` would not do: every wrapper has it, and some of Keras's own functions.
 _MARK = "_ipu_installed"
 
 _INHERITED = object()
@@ -15,14 +15,7 @@ _INHERITED = object()
 
 @dataclass(frozen=True)
 class Installed:
-    """A replacement that is in place.
-
-    Args:
-        owners: The modules or classes that have it.
-        name: Of the attribute.
-        originals: What each owner had of its own in place of it.
-        replacement: What they have now.
-    """
+    """A replacement that is in place, and what each owner had in its own `__dict__` before."""
 
     owners: tuple[Any, ...]
     name: str
@@ -35,14 +28,9 @@ def install(
 ) -> None:
     """Replaces an attribute of a module or a class, unless that was done before.
 
-    Wrappers that other libraries have put around the attribute, before or since, stay.
-
-    Args:
-        owner: The module or class.
-        name: Of the attribute.
-        wrapper: Takes what is there, and returns the replacement, which is made to look like it.
-        also: Further modules that offer the very object by that name. They get the same
-            replacement.
+    Wrappers that other libraries have put around the attribute, before or since, stay. The
+    replacement, which `wrapper` makes of it, is made to look like it, and is also given to
+    further modules that offer the same object by that name.
 
     Example:
 
@@ -72,14 +60,10 @@ def install(
 
 
 def installed(owner: Any, name: str) -> Installed | None:
-    """What was installed as an attribute; `None` if nothing is.
-
-    Args:
-        owner: A module or class.
-        name: Of its attribute.
-    """
+    """Returns what `install` put in place of an attribute, or `None`."""
     found = getattr(getattr(owner, name), _MARK, None)
-    # The attribute may be inherited, or be a function that was installed elsewhere.
+    # A subclass finds the mark of its base, and a module that of a function it imported from
+    # elsewhere.
     if not isinstance(found, Installed) or found.name != name:
         return None
     return found if any(one is owner for one in found.owners) else None
@@ -89,10 +73,6 @@ def uninstall(owner: Any, name: str) -> None:
     """Puts back what was there before, wherever `install` replaced it; else does nothing.
 
     A replacement that another library has wrapped since stays, as its wrapper would go too.
-
-    Args:
-        owner: A module or class.
-        name: Of its attribute.
     """
     found = installed(owner, name)
     if found is None:

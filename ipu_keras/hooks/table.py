@@ -1,4 +1,4 @@
-"""All that is changed in TensorFlow and Keras."""
+"""Lists all that is changed in TensorFlow and Keras; tests hold it to what is installed."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,7 @@ _IMPORT = "`import ipu_keras`"
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """An attribute that is replaced. Without a strategy it does what it did.
-
-    Args:
-        owner: Full name of the module or class that has it.
-        name: Of the attribute.
-        reason: What for.
-        since: What installs it.
-        undone: How it is put back.
-    """
+    """An attribute that is replaced. Outside of a strategy's scope it does what it did."""
 
     owner: str
     name: str
@@ -150,8 +142,8 @@ KERAS = (
     ),
 )
 
-# Tables that get entries for each extended class, which nothing else looks up. They are never
-# taken back, as the models of such a class may still be saved.
+# Keras's tables of names, which get an entry for each extended class. The entries are never
+# taken back, as a model of such a class may still be saved after the strategy is gone.
 _ENTRIES = "extended classes are saved as those that they extend"
 ENTRIES = (
     Hook(

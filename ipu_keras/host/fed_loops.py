@@ -1,6 +1,6 @@
-"""Loops of a known length that read datasets, as one program of XLA.
+"""Runs loops of a known length that read datasets as one program of XLA.
 
-What they read is read before: all that the dataset's elements cost in the loop is to be indexed.
+All elements are read before the loop, so that within it they only have to be indexed.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,12 @@ from ipu_keras.host.replica_values import ReplicaValues
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.extraction import extract, feeds_of
 
-# So many bytes of elements are read before a loop. `loops.repeat` takes as many at a time.
+# At most so many bytes of elements are read before a loop; `loops.repeat` reads as many at a
+# time.
 _MAX_BYTES = 1 << 26
 
-# Who counts them runs the loop without its body, and a loop may have no end but that of a dataset.
+# Turns are counted by running the loop without its body, and a loop may have no end but that of
+# a dataset.
 _MAX_TURNS = 100_000
 
 _NO_NUMBERS = frozenset({tf.resource, tf.string, tf.variant})
@@ -29,13 +31,8 @@ _READING = "IteratorGetNext"
 class FedLoop:
     """A loop that one replica runs, after all that it reads has been read.
 
-    Args:
-        op: The loop.
-        body: Its body, a `tf.ConcreteFunction` of all that the loop hands on, which returns what
-            is not the same in each turn.
-        varying: Which that is.
-        reads: The operations of the body that read datasets.
-        count: How many turns it has.
+    Its body takes all that the loop hands on, and returns what is `varying`, at these
+    positions. The operations `reads` of the body read datasets.
     """
 
     def __init__(
@@ -70,14 +67,7 @@ class FedLoop:
     def of(
         cls, op: tf.Operation, condition: Any, body: Any, varying: Sequence[int]
     ) -> "FedLoop | None":
-        """It, if the loop is such a one.
-
-        Args:
-            op: The loop.
-            condition: Its condition, a function as the body is.
-            body: As of the class.
-            varying: As of the class.
-        """
+        """Returns the loop as a `FedLoop` if XLA lacks only the reading in it, else None."""
         if any(_is_left(inner) for inner in condition.graph.get_operations()):
             return None
         body = inlined(body, is_left_by_xla)
@@ -100,16 +90,12 @@ class FedLoop:
         return cls(op, body, varying, left, count)
 
     def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
-        """Runs it.
-
-        Args:
-            replicas: The one that runs it.
-        """
         (replica,) = replicas
         op, varying = self._op, self._varying
         given = replica.look_up(op.inputs)
         waits = bool(op.control_inputs)
         with tf.control_dependencies(replica.ran if waits else []):
+            # Elements are read outside of XLA, and in the order of the loop.
             elements = self._read([given[k] for k in self._handles])
 
         @tf.function(autograph=False, jit_compile=True)
@@ -126,7 +112,7 @@ class FedLoop:
                 return [index + 1, *call_with_captures(self._body, own, [])]
 
             start = [tf.constant(0), *initial]
-            # XLA takes the length for a constant.
+            # As a constant the length lets XLA know how many turns there are.
             return tf.while_loop(lambda index, *_: index < self._count, turn, start)[1:]
 
         with tf.control_dependencies(replica.ran if waits else []):
@@ -139,7 +125,7 @@ class FedLoop:
             replica.set_value(op.outputs[k], value)
 
     def _read(self, handles: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """What is read in all turns, `(count, ...)` each."""
+        """Returns what is read in all turns, `(count, ...)` each."""
         outputs = [tensor for read in self._reads for tensor in read.outputs]
         arrays = [tf.TensorArray(t.dtype, self._count, element_shape=t.shape) for t in outputs]
 
@@ -167,17 +153,14 @@ def _is_left(op: tf.Operation) -> bool:
 def _number_of_turns(
     op: tf.Operation, condition: Any, body: Any, varying: Sequence[int], most: int
 ) -> int | None:
-    """How often a loop runs its body, if that depends on constants alone.
+    """Returns how often a loop runs its body, if that depends on constants alone.
 
-    Args:
-        op: The loop.
-        condition: As of `FedLoop.of`.
-        body: As of that.
-        varying: As of that.
-        most: After so many and one more, nobody counts on.
+    Counting ends after one turn more than `most`.
     """
     goes_on = condition.structured_outputs[0]
     following = dict(zip(varying, body.structured_outputs, strict=True))
+    # What the condition needs, what the body needs for the next value of that, and so on:
+    # running only this much of the loop tells when it ends, and reads no dataset.
     counted: list[int] = []
     while True:
         results = [following[k] for k in counted if k in following]
@@ -210,25 +193,26 @@ def _number_of_turns(
 
 
 def _needed_feeds(concrete: Any, results: Sequence[tf.Tensor]) -> set[int]:
-    """Which inputs of a function some of its results need."""
+    """Returns the positions of the inputs that some results of a function need."""
     feeds = {feed.op: k for k, feed in enumerate(feeds_of(concrete))}
     return {feeds[op] for op in _before(results) if op in feeds}
 
 
 def _part(concrete: Any, results: Sequence[tf.Tensor], taken: Sequence[int]) -> Any:
-    """A function of some inputs that computes results; `None` if they need, or do, more."""
+    """Makes a function of some inputs that computes results; `None` if they need, or do, more."""
     given = [feeds_of(concrete)[k] for k in taken]
     found = _before(results) - {feed.op for feed in given}
     outside = {tensor.op for tensor in concrete.inputs}
     if any(op in outside or op.op_def.is_stateful for op in found):
         return None
-    # Results of a function wait for all that it does.
+    # The results of a function wait for all of its effects, so these have to be left out by
+    # name.
     others = {op.name for op in concrete.graph.get_operations() if op not in found}
     return extract(concrete, list(results), given=given, without=others).function
 
 
 def _before(results: Sequence[tf.Tensor]) -> set[tf.Operation]:
-    """All operations that tensors need, with their own."""
+    """Returns all operations that tensors need, with their own."""
     pending, found = [tensor.op for tensor in results], set()
     while pending:
         op = pending.pop()

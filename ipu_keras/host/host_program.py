@@ -1,6 +1,6 @@
 """Builds what the host runs for a program, and runs it.
 
-Which of the constructs is used is the plan's choice (`ipu_keras.host.plan`).
+`ipu_keras.host.plan` chooses which of the constructs is used.
 """
 
 import zlib
@@ -30,16 +30,10 @@ from ipu_keras.tracing import graph_of, no_garbage_collection
 
 
 def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) -> Executable:
-    """Compiles a program for a device.
+    """Compiles a program for a device; TensorFlow is asked for `onednn` if it is `None`.
 
-    Args:
-        program: What to execute.
-        device: Where it is dispatched to.
-        onednn: Whether TensorFlow computes with oneDNN; `None` asks TensorFlow.
-
-    Returns:
-        The executable. It is compiled by XLA, where that was chosen, when it
-        runs for the first time, or after its first steps.
+    XLA compiles the executable, where that was chosen, when it runs for the first time, or
+    after its first steps.
     """
     onednn = uses_onednn() if onednn is None else onednn
     return build_traced(program, traced(program, onednn=onednn), device, onednn=onednn)
@@ -47,14 +41,9 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
 
 @no_garbage_collection()
 def traced(program: Program, *, onednn: bool | None = None) -> TracedStep:
-    """The trace of a program's step, which serves programs of any number of such steps.
-
-    Args:
-        program: Whose step it is.
-        onednn: As of `build`.
-    """
-    # Most programs end up in XLA, and tracing takes longer than anything but
-    # XLA itself, so the first trace is one that XLA can use.
+    """Traces a program's step, for programs of any number of such steps."""
+    # Most programs end up in XLA, and only XLA itself takes longer than tracing, so the first
+    # trace is one that XLA can use.
     for_xla = program.compiled is not False
     with phase("trace"):
         return trace(program, for_xla, onednn=uses_onednn() if onednn is None else onednn)
@@ -64,14 +53,7 @@ def traced(program: Program, *, onednn: bool | None = None) -> TracedStep:
 def build_traced(
     program: Program, step: TracedStep, device: IpuDevice, *, onednn: bool | None = None
 ) -> Executable:
-    """As `build`, with the trace of the step given.
-
-    Args:
-        program: What to execute.
-        step: Its step.
-        device: Where it is dispatched to.
-        onednn: As of `build`.
-    """
+    """Compiles a program whose step is already traced."""
     onednn = uses_onednn() if onednn is None else onednn
     with phase("plan"):
         graph = graph_of(step.function)
@@ -89,11 +71,7 @@ def build_traced(
 class HostCallable:
     """Runs all steps of a program on the host, dispatched through a device.
 
-    Args:
-        plan: How the program runs.
-        step: The trace of its step that was compiled.
-        device: Where the calls are dispatched to.
-        plainly: Whether nothing is done for speed that takes longer than some steps do.
+    If it does so `plainly`, nothing is done for speed that takes longer than some steps do.
     """
 
     def __init__(
@@ -112,7 +90,7 @@ class HostCallable:
         self._plainly = plainly
         self._first: HostCallable | None = None
         self._first_steps = None if plainly else self._begun_op_by_op()
-        # What its weights were when a call that might be compiled began.
+        # Checksums of the weights when a call began that might have been compiled.
         self._weights: list[int] | None = None
 
     @property
@@ -133,30 +111,28 @@ class HostCallable:
         if self._first_steps is not None and not self._first_steps.are_over(num_steps):
             return self._op_by_op(tensors)
         if self._first is not None:
-            # What replicas have of their own goes on.
+            # Replicas keep their own values when XLA takes over.
             self._variables = self._first.variables
             self._first = None
-        # Most of XLA's work is done when a function first runs.
+        # XLA compiles when a function first runs, so the first run is what may take long.
         with showing(self._plan.program.title), phase("first run on the host"), without_notes():
             outfeed = self._first_call(tensors)
         self._ran = True
         return outfeed
 
     def begin(self, num_steps: int) -> None:
-        """Says that a call begins, such as one of `evaluate`.
-
-        Args:
-            num_steps: That it will run at most.
-        """
+        """Says that a call begins, such as one of `evaluate`, that will run at most `num_steps`."""
         if self._first_steps is not None and not self._ran:
             self._first_steps.begin(num_steps, self._weights_written)
 
     def _begun_op_by_op(self) -> FirstSteps | None:
-        """What ends the first steps; `None` if there are none."""
+        """Returns what ends the first steps; `None` if there are none."""
         program = self._plan.program
-        # The executor's graphs of trainings by single gradients are the same from the start.
+        # Plain training in TensorFlow's executor has the same graph from the start. Inference
+        # and accumulation have batches joined there, which takes long to trace, and XLA for
+        # some convolutions.
         is_worked_on = program.fixed_answers or program.update is not None
-        # Who asks for XLA gets it from the start.
+        # Users who ask for XLA get it from the start.
         if program.compiled or not (self.execution.is_compiled or is_worked_on):
             return None
         count = steps_before_xla(program, self._plan.graph)
@@ -176,7 +152,7 @@ class HostCallable:
         return HostCallable(plan, self._step, self._device, plainly=True)
 
     def _weights_written(self) -> bool:
-        """Whether what it only reads has other values than when this was last asked."""
+        """Whether weights that it only reads have other values than when this was last asked."""
         written = {id(variable) for variable in self._written()}
         read = (v for v in self._step.function.graph.variables if id(v) not in written)
         before, self._weights = self._weights, [_checksum(v.numpy()) for v in read]
@@ -188,16 +164,15 @@ class HostCallable:
         before: list[tuple[Any, tf.Tensor]] = []
         try:
             self._make_sure_of_function()
-            # Of an execution in parts, such as gradients and what follows them, some have run
-            # when XLA refuses another.
+            # If an execution consists of parts, such as gradients and what follows them, some
+            # parts have run when XLA refuses another.
             if self._in_parts:
                 before = [(variable, variable.read_value()) for variable in self._written()]
             return self._call(tensors)
         except tf.errors.OpError as error:
-            # XLA refuses a program before it runs any of it, and its compiled
-            # CPU code raises no op errors: this is an op that it lacks. If the
-            # user's mistake is behind it, the next construct reports it in
-            # TensorFlow's own words.
+            # XLA refuses a program before it runs any of it, and its compiled CPU code raises
+            # no op errors, so this is an operation that it lacks. If the user's mistake is
+            # behind it, the next construct reports it in TensorFlow's own words.
             self._refusal = error.message
         for variable, value in before:
             variable.assign(value)
@@ -206,14 +181,14 @@ class HostCallable:
         return self._first_call(tensors)
 
     def in_a_graph(self) -> Callable:
-        """The function that it calls, to be called in the graph that is being built.
+        """Returns the function that it calls, to be called in the graph that is being built.
 
-        It takes what `StepGraphs` takes.
-
-        Whoever runs that graph calls `synchronize` before and `note_execution` after it.
+        It takes what `StepGraphs` takes. Whoever runs that graph calls `synchronize` before and
+        `note_execution` after it.
         """
         if self._function is None:
-            # There nothing else can be tried when XLA refuses an operation.
+            # When a graph runs and XLA refuses an operation, nothing else can be tried any
+            # more.
             lacked = lacked_by_xla(self._plan.graph)
             if lacked and self.execution.is_compiled:
                 self._refusal = f"XLA lacks {', '.join(sorted(lacked))}"
@@ -244,13 +219,10 @@ class HostCallable:
         *,
         op_by_op: bool = False,
     ) -> Callable:
-        """As `in_a_graph`, where replicas do more than the program, which `in_a_graph` was for.
+        """Does as `in_a_graph`, which was called before, where replicas do more than the program.
 
-        Args:
-            variables: Those of the replicas, which are this program's from now on.
-            captures_of: What a replica has instead of all that the step and the weight update take
-                from outside.
-            op_by_op: Whether TensorFlow's executor runs it.
+        Replicas take `captures_of` instead of all that the step and the weight update capture. With
+        `op_by_op`, TensorFlow's executor runs the program.
         """
         if op_by_op:
             first = self._plainly_op_by_op()
@@ -279,14 +251,15 @@ class HostCallable:
                     self._eager_call = EagerCall(self._function)
                 outfeed = self._eager_call(tensors)
             else:
-                # They are what it takes: binding them to its signature anew takes 50 us.
+                # The tensors are what it takes, and binding them to its signature anew takes 50
+                # us.
                 captures = self._function.captured_inputs
                 outfeed = call_with_captures(self._function, tensors, captures)
         self.note_execution()
         return outfeed
 
     def _written(self) -> list[Any]:
-        """The variables that the step and the weight update write; some may be there twice."""
+        """Returns the variables that step and weight update write; some may be there twice."""
         step, update, device = self._step.function, self._step.update, self._device.name
         written = written_variables(step, device)
         return written if update is None else written + written_variables(update, device)
@@ -298,7 +271,6 @@ class HostCallable:
 
     @property
     def variables(self) -> ReplicaVariables | None:
-        """Those of its replicas, once they are made."""
         return self._variables
 
     @no_garbage_collection()
@@ -343,10 +315,10 @@ class HostCallable:
         return concrete
 
     def _leave_xla(self) -> None:
-        """Makes of the step, which was traced for XLA, one for TensorFlow's executor."""
+        """Turns the step, which was traced for XLA, into one for TensorFlow's executor."""
         program, onednn = self._plan.program, self._plan.onednn
-        # Tracing takes long, and most that was traced for XLA serves TensorFlow too; but loops and
-        # branches are one kernel each there, which blocks a thread.
+        # Tracing takes long, and most that was traced for XLA serves TensorFlow too. But loops
+        # and branches are one kernel each there, which blocks a thread.
         may_stay = not (self._step.could_fuse or CONTROL_FLOW & self._plan.graph.kinds)
         if may_stay or not self._step.can_be_traced_again:
             step = self._step.for_tensorflow()

@@ -11,22 +11,17 @@ from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
 from ipu_keras.tracing.together import label_of
 
+# TensorFlow's optimizer inlines calls too, but only when a function runs, which is too late for
+# what has to be found in one graph.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _Wanted = Callable[[tf.Operation], bool]
 
 
 def inlined(concrete: Any, wanted: _Wanted) -> Any:
-    """A traced function without those calls that lead to wanted operations.
+    """Returns a traced function without those calls that lead to wanted operations.
 
     Loops and branches are left alone, with all that they call, and so are calls with labels
-    (`ipu_keras.tracing.together`).
-
-    Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
-        wanted: Whether an operation should be in the function itself.
-
-    Returns:
-        A `tf.ConcreteFunction` that does the same; the same one if there is no such call.
+    (`ipu_keras.tracing.together`). The function itself is returned if there is no such call.
     """
     flat = _Flat(concrete.graph, wanted)
     if not flat.bodies:
@@ -42,10 +37,10 @@ def inlined(concrete: Any, wanted: _Wanted) -> Any:
         values = {inner.name: graph.capture(outer) for outer, inner in concrete.graph.captures}
         values.update((t.name, value) for t, value in zip(feeds, ipu_given, strict=True))
         imported = sorted(set(names.values()) - set(values))
-        # TensorFlow takes values that nothing uses for a mistake.
+        # `import_graph_def` refuses an input map with entries that nothing uses.
         used = {name: value for name, value in values.items() if name in taken}
-        # Imported by their definitions, they would be without graphs in Python, and what is in
-        # their loops and branches would not be found.
+        # Imported with their definitions alone they would have no graphs in Python, and what is
+        # in their loops and branches would not be found.
         for called in flat.functions.values():
             add_function(graph, called)
         found = tf.graph_util.import_graph_def(definition, used, imported, name="")
@@ -58,7 +53,7 @@ def inlined(concrete: Any, wanted: _Wanted) -> Any:
     function.__name__ = concrete.graph.name
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in feeds]
     whole = tf.function(function, autograph=False).get_concrete_function(*specs)
-    whole.graph.variables = concrete.graph.variables  # they tell names of handles
+    whole.graph.variables = concrete.graph.variables  # lowering reads the names of handles there
     return whole
 
 
@@ -76,7 +71,7 @@ def leads_to(op: tf.Operation, wanted: _Wanted) -> bool:
 
 
 def _all_functions(graph: Any) -> dict[str, Any]:
-    """The functions with graphs that a graph may call, and those that these may."""
+    """Returns the functions with graphs that a graph may call, directly or through others."""
     found: dict[str, Any] = {}
     pending = [graph]
     while pending:
@@ -91,10 +86,8 @@ class _Body:
     """What a call consists of, in names of the calling graph.
 
     Args:
-        nodes: The operations of the called function, as `NodeDef`s.
-        results: What stands for the results of the call.
-        ends: The operations after which the call is done, as control inputs.
-        functions: What those operations may call, as `FunctionDef`s.
+        results: Names of what stands for the results of the call.
+        ends: Control inputs for what has to run after the call.
     """
 
     nodes: Sequence[Any]
@@ -104,12 +97,7 @@ class _Body:
 
 
 class _Flat:
-    """A graph in which the bodies of calls stand in place of the calls.
-
-    Args:
-        graph: The graph.
-        wanted: Calls that lead to such an operation are replaced.
-    """
+    """A graph in which the bodies of calls stand in place of the calls that lead to `wanted`."""
 
     def __init__(self, graph: Any, wanted: _Wanted):
         self.graph = graph
@@ -121,7 +109,7 @@ class _Flat:
         }
 
     def definition(self) -> Any:
-        """All operations but the graph's inputs, and the functions of which there is no graph."""
+        """Returns all operations but the inputs, and the functions that have no graph in Python."""
         definition = self.graph.as_graph_def()
         outside = {tensor.op.name for tensor in self.graph.inputs}
         nodes = [node for node in self._nodes(definition) if node.name not in outside]
@@ -138,12 +126,11 @@ class _Flat:
         return definition
 
     def tensor(self, name: str) -> str:
-        """The name of what stands for a tensor of the graph."""
         (found,) = self.instead(_plain(name))
         return _tensor_name(found)
 
     def instead(self, name: str) -> list[str]:
-        """What stands for an input of an operation, which may be the result of a call."""
+        """Returns what stands for an input of an operation, which may be the result of a call."""
         op, _, number = name.lstrip("^").partition(":")
         if op not in self.bodies:
             return [name]
@@ -155,14 +142,14 @@ class _Flat:
         for original in definition.node:
             body = self.bodies.get(original.name)
             for node in [original] if body is None else body.nodes:
-                # Which device to share with an operation that may be gone.
+                # It colocates with an operation that may be gone.
                 node.attr.pop("_class", None)
                 _set_inputs(node, [each for name in node.input for each in self.instead(name)])
                 yield node
 
 
 def _body(call: tf.Operation, wanted: _Wanted) -> _Body:
-    """The operations of the function that is called, named as parts of the call."""
+    """Returns the operations of the called function, named as parts of the call."""
     flat = _Flat(called_functions(call.graph)[call.get_attr("f").name].graph, wanted)
     definition = flat.definition()
     given = {
@@ -176,6 +163,8 @@ def _body(call: tf.Operation, wanted: _Wanted) -> _Body:
         source = given.get(name[1:], f"{call.name}/{name[1:]}")
         return f"^{source.partition(':')[0]}"
 
+    # A call begins after what it waits for, so each of its operations does, and it is over when
+    # all of its results and effects are there.
     before = [f"^{op.name}" for op in call.control_inputs]
     for node in definition.node:
         node.name = f"{call.name}/{node.name}"
@@ -187,7 +176,7 @@ def _body(call: tf.Operation, wanted: _Wanted) -> _Body:
 
 
 def _set_inputs(node: Any, names: Sequence[str]) -> None:
-    """Replaces what an operation takes: tensors first, then each it waits for once."""
+    """Replaces what an operation takes: first tensors, then each operation to wait for, once."""
     tensors = [name for name in names if name[0] != "^"]
     waits = dict.fromkeys(name for name in names if name[0] == "^")
     del node.input[:]
@@ -195,7 +184,7 @@ def _set_inputs(node: Any, names: Sequence[str]) -> None:
 
 
 def _plain(name: str) -> str:
-    """The name of a tensor as definitions have it."""
+    """Returns the name of a tensor as definitions have it."""
     return name.removesuffix(":0")
 
 

@@ -1,9 +1,9 @@
 """Calls a traced function for many batches as if they were one larger batch.
 
-The host computes a large batch in less time than its parts: the vector units and caches of
-CPUs are filled better, and there are fewer operations to start. TensorFlow's `pfor` converts
-the operations, and here is what it lacks: sums over the batches, such as of the gradients of
-weights, are computed as those of one large batch, and calls that XLA compiles stay such.
+The host computes a large batch in less time than its parts: it fills the vector units and
+caches of CPUs better, and there are fewer operations to start. TensorFlow's `pfor` converts
+most operations. Here is what it lacks: sums over the batches, such as of weight gradients, are
+computed as those of one large batch, and calls that XLA compiles stay such.
 """
 
 import contextlib
@@ -20,11 +20,22 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
 
+# An operation on a batch `(b, ...)` becomes one for `n` batches in one of three forms:
+#
+#     stacked      (n, b, ...)    by `pfor`, for most operations
+#     rows         (n * b, ...)   for convolutions, pooling, bias and relu; such operations pass
+#                                 rows to each other without a reshape in between
+#     one by one   n of (b, ...)  for what neither of these can do, such as batch normalization
+#
+# Each batch must get the result that it would get alone: what looks across a batch, as a batch
+# normalization does, must still see its own. A result of which only the sum over the batches is
+# wanted, such as a gradient, is not made for each batch if there is a rule in `_SUMS`.
+
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
 # `pfor` makes loops, transposed copies, or one text for all batches of operations whose names
-# begin like this, and of those that have state. Others take the batches as rows of a larger
-# one, or as one more axis.
+# begin like this. Unless it is listed below, what needs one of these for each batch, or has
+# state, is not joined at all.
 _CONVERTED_BADLY = (
     "Conv2DBackpropFilter",
     "DepthwiseConv2d",
@@ -38,8 +49,9 @@ _CONVERTED_BADLY = (
     "UnsortedSegment",
 )
 
-# They have no way to take many batches, and are done for one after the other. What they
-# take and give is small beside the work of the others, or copied faster than computed in parts.
+# These have no way to take many batches, and are done for one after the other. What they take
+# and give is small beside the work of the others, or is copied faster than the others are
+# computed in parts.
 _ONE_BY_ONE = frozenset(
     {
         "FusedBatchNormGradV3",
@@ -50,14 +62,14 @@ _ONE_BY_ONE = frozenset(
     }
 )
 
-# They are converted here, if so many of their first operands, and no others, depend on the batch.
-# `pfor` gives the operands of most the batches as an axis and takes it away from those of
-# others, and TensorFlow then does not see what it can compute together: a convolution with its
+# Converted to rows if this number of their first operands, and no others, depend on the batch.
+# `pfor` stacks the operands of most operations and unstacks those of others, and with reshapes
+# in between TensorFlow does not see what it can compute together: a convolution with its
 # activation, or pooling with its gradient.
 _ROW_BY_ROW: Mapping[str, int] = {
     "AvgPool": 1,
     "BiasAdd": 1,
-    "Bitcast": 1,  # which `pfor` lacks
+    "Bitcast": 1,  # `pfor` has no converter for it
     "Conv2D": 1,
     "MaxPool": 1,
     "MaxPoolGrad": 3,
@@ -67,12 +79,12 @@ _ROW_BY_ROW: Mapping[str, int] = {
     "Relu6Grad": 2,
 }
 
-# Where only the first operand depends on the batch, they are converted here. `pfor` leaves it to
-# TensorFlow to broadcast the other, and of operands `(n, 1, m, k)` and `(k, j)` TensorFlow 2.21's
-# product, with oneDNN and AVX-512, writes behind its result, which ends processes at random.
+# Converted here if only the first operand depends on the batch. `pfor` leaves it to TensorFlow
+# to broadcast the other operand. Of operands `(n, 1, m, k)` and `(k, j)`, TensorFlow 2.21's
+# product with oneDNN and AVX-512 writes behind its result, which ends processes at random.
 _PRODUCTS = frozenset({"BatchMatMulV2", "BatchMatMulV3"})
 
-# They depend on shapes alone, or on nothing, or only read.
+# What depends on shapes alone or on nothing, or only reads, is the same for all batches.
 _FIXED = frozenset(
     {
         "BroadcastGradientArgs",
@@ -85,21 +97,18 @@ _FIXED = frozenset(
     }
 )
 
-# A sum over batches of something without a rule of its own is one of all its values, which
-# exist at the same time. That takes longer than to add each to the sum: of 8 batches, 0.0 ms if
-# they are 0.1 MB, 0.24 if 0.5 MB, 0.8 if 2 MB, 3.5 if 8 MB (processor time, medians of 41 rounds).
-# At this size it is what joining 8 batches of the smallest model spares elsewhere, 0.4 ms (the
-# benchmarks' MLP, `predict`: 0.18 and 0.13 ms a batch).
+# A sum over the batches without a rule of its own needs all values at the same time. That takes
+# longer than to add each to the sum: of 8 batches, 0.0 ms if they are 0.1 MB, 0.24 if 0.5 MB,
+# 0.8 if 2 MB, 3.5 if 8 MB (processor time, medians of 41 rounds). At this size it is what
+# joining 8 batches of the smallest model spares elsewhere, 0.4 ms (the benchmarks' MLP,
+# `predict`: 0.18 and 0.13 ms a batch).
 _MAX_SUMMED_BYTES = 1 << 20
 
 
 def can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
     """Whether it pays to call a traced function for many batches at once.
 
-    Args:
-        function: A `tf.ConcreteFunction`.
-        summed: For each of its results, whether the sum over the batches is wanted.
-        count: How many batches.
+    Of results that are `summed`, only the sum over the batches is wanted.
     """
     return fallbacks().attempt("joint batches", _can_join, function, summed, count) or False
 
@@ -114,14 +123,9 @@ def _can_join(function: Any, summed: Sequence[bool], count: int) -> bool:
 
 
 def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
-    """What a traced function that is called jointly computes for each batch.
+    """Returns the bytes of all that a jointly called function computes for each batch.
 
-    Args:
-        function: A `tf.ConcreteFunction` of static shapes.
-        summed: For each of its results, whether the sum over the batches is wanted.
-
-    Returns:
-        Bytes. They do not all exist at the same time.
+    They do not all exist at the same time.
     """
     return sum(
         tensor.shape.num_elements() * tensor.dtype.size
@@ -135,18 +139,11 @@ def bytes_of_batch(function: Any, summed: Sequence[bool]) -> int:
 def joint_function(
     function: Any, summed: Sequence[bool], count: int, *, compiled: bool = False
 ) -> Any:
-    """Makes a function for many batches at once from one for a batch.
+    """Makes a function for many batches at once from one for which `can_join` says yes.
 
-    Args:
-        function: A `tf.ConcreteFunction` that writes nothing, for which `can_join` says yes.
-        summed: For each of its results, whether the sum over the batches is wanted.
-        count: How many batches.
-        compiled: Whether XLA compiles it.
-
-    Returns:
-        A `tf.ConcreteFunction`, which takes what the other does, with the batches along a new
-        first axis, and returns a list: of each result the sum, or all batches along a new first
-        axis. `None` if an operation cannot be converted for such operands.
+    The new function takes what the other takes, with the batches along a new first axis, and
+    returns a list: the sum of each result that is `summed`, and all batches of any other along
+    a new first axis. It is `None` if an operation cannot be converted for such operands.
 
     Example:
 
@@ -170,7 +167,8 @@ def joint_function(
 
     specs = [tf.TensorSpec((count, *static_sizes(feed)), feed.dtype) for feed in feeds_of(function)]
     traced = tf.function(joint, autograph=False, jit_compile=compiled)
-    # `pfor` has no type of its own for what it cannot convert, and logs each with all details.
+    # `pfor` has no error of its own for what it cannot convert, and logs each case with all its
+    # details.
     with _silent(tf.get_logger()):
         try:
             return traced.get_concrete_function(*specs)
@@ -193,7 +191,7 @@ def _results(function: Any) -> list[tf.Tensor]:
 
 
 def _for_each_batch(function: Any, summed: Sequence[bool]) -> set[tf.Operation]:
-    """The operations of which every batch has results of its own, or can share them."""
+    """Returns the operations that are computed for each batch, or once for all batches."""
     pending = [
         before.op
         for tensor, is_summed in zip(_results(function), summed, strict=True)
@@ -208,7 +206,7 @@ def _for_each_batch(function: Any, summed: Sequence[bool]) -> set[tf.Operation]:
 
 
 def _operands_of_sum(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
-    """What the sum of a tensor over the batches is computed from."""
+    """Yields the tensors that the sum of a tensor over the batches is computed from."""
     op = tensor.op
     if _rule_of(op) is None:
         yield tensor
@@ -224,6 +222,7 @@ def _is_joined(op: tf.Operation) -> bool:
         body = _body_of(op)
         return body is not None and all(map(_is_joined, body.get_operations()))
     if op.type == "Bitcast":
+        # Between types of other sizes it changes the shape, too.
         return op.inputs[0].dtype.size == op.outputs[0].dtype.size
     if op.type in _FIXED or op.type in _ONE_BY_ONE:
         return True
@@ -232,7 +231,7 @@ def _is_joined(op: tf.Operation) -> bool:
 
 
 def _body_of(call: tf.Operation) -> Any:
-    """The graph of a called function; `None` if Python has none, as of TensorFlow 1's `Defun`."""
+    """Returns the graph of a called function, or `None` for TensorFlow 1's `Defun`."""
     function = called_functions(call.graph).get(call.get_attr("f").name)
     return None if function is None else function.graph
 
@@ -240,7 +239,8 @@ def _body_of(call: tf.Operation) -> Any:
 def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
     op = tensor.op
     if tensor.dtype not in (tf.float32, tf.float64):
-        # Sums of all batches could exceed the range that those of some, or means, stay in.
+        # The sum over all batches could overflow in a short type, where that over some, or a
+        # mean, does not.
         return False
     if op.type in _PASSED_ON:
         return all(_is_summed_well(each, count) for each in op.inputs[: _PASSED_ON[op.type]])
@@ -251,12 +251,7 @@ def _is_summed_well(tensor: tf.Tensor, count: int) -> bool:
 
 
 class _JointGraph:
-    """The graph of a function, converted for all batches as far as it is asked for.
-
-    Args:
-        graph: The graph of one batch.
-        count: How many batches.
-    """
+    """Converts the graph of one batch for `count` batches, as far as it is asked to."""
 
     def __init__(self, graph: Any, count: int):
         self._graph = graph
@@ -265,15 +260,15 @@ class _JointGraph:
         self._pfor = parallel_for.Converter(graph, count)
 
     def give(self, tensor: tf.Tensor, value: tf.Tensor, *, stacked: bool) -> None:
-        """Says what a tensor of the graph is: the same for all batches, or `stacked`."""
+        """Says what a tensor of the graph is: one value for all batches, or a stacked one."""
         self._pfor.give(tensor, value, stacked=stacked)
 
     def stacked(self, tensor: tf.Tensor) -> tf.Tensor:
-        """A tensor of all batches, along a new first axis."""
+        """Returns a tensor for all batches, stacked along a new first axis."""
         return self._pfor.stacked(tensor)
 
     def rows(self, tensor: tf.Tensor) -> tf.Tensor:
-        """A tensor of all batches as if they were one batch, whose first axis is longer."""
+        """Returns a tensor for all batches with their rows along its first axis, as one batch."""
         if tensor.ref() not in self._rows:
             shape = (-1, *static_sizes(tensor)[1:])
             self._rows[tensor.ref()] = tf.reshape(self.stacked(tensor), shape)
@@ -284,6 +279,8 @@ class _JointGraph:
         for op in self._graph.get_operations():
             if op.type in _CALLS:
                 self._convert_call(op)
+            # In inference a normalization uses given statistics, so that it treats each row by
+            # itself.
             elif op.type in _ROW_BY_ROW or (
                 op.type == "FusedBatchNormV3" and not op.get_attr("is_training")
             ):
@@ -294,7 +291,7 @@ class _JointGraph:
                 self._convert_one_by_one(op)
 
     def _convert_product(self, op: tf.Operation) -> None:
-        """Multiplies the matrices of all batches with one that is the same for all of them."""
+        """Multiplies the matrices of all batches by one that is the same for all of them."""
         left, right = map(self._pfor.converted, op.inputs)
         matrices, matrix = op.inputs
         shape = matrix.shape[-2:]
@@ -305,6 +302,8 @@ class _JointGraph:
             or matrix.shape.rank > matrices.shape.rank
         ):
             return
+        # As one product of two matrices, the batches and all axes but the last are rows of the
+        # first one. If the first operand is to be transposed, its last two axes stay matrices.
         of_columns = op.get_attr("adj_x")
         rows = static_sizes(matrices)[-2:] if of_columns else static_sizes(matrices)[-1:]
         product = tf.matmul(
@@ -343,7 +342,7 @@ class _JointGraph:
         (tensor, *others), (value, *other_values) = op.outputs, created.outputs
         self._rows[tensor.ref()] = value
         self.give(tensor, tf.reshape(value, (self._count, *static_sizes(tensor))), stacked=True)
-        # The statistics that a normalization was given.
+        # The further results of a normalization are the statistics that it was given.
         for other, other_value in zip(others, other_values, strict=True):
             self.give(other, other_value, stacked=False)
 
@@ -359,14 +358,13 @@ class _JointGraph:
             return [joint.stacked(tensor) for tensor in body.outputs]
 
         compiled = op.node_def.attr["_XlaMustCompile"].b
-        # A function of its own keeps the call a program of XLA's.
+        # Converted in place, the operations of a call that XLA compiles would be TensorFlow's.
         call = tf.function(run, autograph=False, jit_compile=compiled)
         values = call(*(each.t for each in given))
         for tensor, value in zip(op.outputs, values, strict=True):
             self.give(tensor, value, stacked=True)
 
     def sum_of(self, tensor: tf.Tensor) -> tf.Tensor:
-        """The sum of a tensor over the batches."""
         rule = _rule_of(tensor.op)
         if rule is None:
             return tf.reduce_sum(self.stacked(tensor), axis=0)
@@ -385,6 +383,8 @@ def _sum_of_sums(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
     return tf.add_n([joint.sum_of(tensor) for tensor in op.inputs])
 
 
+# The sum of `x^T y` over the batches is one product `X^T Y` over all of their rows. The same
+# holds of gradients of filters and biases below.
 def _sum_of_products(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
     a, b = (joint.rows(factor) for factor in op.inputs)
     return tf.matmul(a, b, transpose_a=True)
@@ -407,7 +407,7 @@ def _sum_of_filter_gradients(joint: _JointGraph, op: tf.Operation) -> tf.Tensor:
     )
 
 
-# Operations whose sum over the batches is cheaper than all that it is the sum of.
+# Operations for which the sum over the batches is cheaper than the values of all batches.
 _SUMS: Mapping[str, Callable[[_JointGraph, tf.Operation], tf.Tensor]] = {
     "AddN": _sum_of_sums,
     "BiasAddGrad": _sum_of_bias_gradients,
@@ -417,12 +417,13 @@ _SUMS: Mapping[str, Callable[[_JointGraph, tf.Operation], tf.Tensor]] = {
     "Reshape": _sum_of_reshaped,
 }
 
-# Of these the sum is one of sums of so many of their operands.
+# These are linear, so sums pass through to this number of their first operands, `None` for all.
 _PASSED_ON: Mapping[str, int | None] = {"AddN": None, "Identity": 1, "Reshape": 1}
 
 
 def _rule_of(op: tf.Operation) -> Callable[[_JointGraph, tf.Operation], tf.Tensor] | None:
-    """How to sum the result of an operation without the results of all batches, if at all."""
+    """Returns how to sum an operation's result without the results of all batches, if possible."""
+    # Only a product `x^T y` adds up rows of the batch: any other one keeps them.
     adds_rows = op.type != "MatMul" or (
         op.get_attr("transpose_a") and not op.get_attr("transpose_b")
     )

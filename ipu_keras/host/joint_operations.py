@@ -1,6 +1,6 @@
-"""What all replicas of a function do together: exchange values, take branches, go around loops.
+"""Does what all replicas of a function do together: exchanges, branches and loops.
 
-And what each does by itself, because XLA, which computes the rest, lacks it.
+What XLA lacks is done here as well, by each replica for itself, if XLA computes the rest.
 """
 
 import functools
@@ -37,20 +37,20 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[tf.Tensor]], tf.Tensor]] = {
     "or": functools.partial(functools.reduce, tf.logical_or),
 }
 
-# Does something for all replicas, and notes in each what it becomes.
+# Does an operation for all replicas, and sets its results in the values of each.
 JointOperation = Callable[[Sequence[ReplicaValues]], None]
-# Makes of a function, and of which of its inputs are equal in all replicas, what these are
-# together: it takes a list of tensors for each, and returns the results of each.
+# `segments.replicate` for the function of a branch or a loop, and the positions of those of its
+# inputs that are equal in all replicas. It is handed in because `segments` imports this module.
 Replicate = Callable[[Any, Collection[int]], Callable[[Sequence[Sequence[tf.Tensor]]], list]]
 
 
-# Does an operation with a label for all replicas: takes what each has for the operation's inputs,
+# Does a labelled operation for all replicas: takes what each has for the operation's inputs,
 # and returns what each has for its outputs.
 Together = Callable[[Sequence[Sequence[tf.Tensor]]], Sequence[Sequence[tf.Tensor]]]
 
 
 def needs_all(op: tf.Operation) -> bool:
-    """Whether an operation is not the same in every replica, or needs the other ones."""
+    """Whether an operation's result depends on which replica runs it, or on the other ones."""
     return collective_of(op) is not None or is_replica_index(op) or label_of(op) is not None
 
 
@@ -63,21 +63,18 @@ def joint_operation(
     for_xla: bool,
     labelled: Mapping[str, Together],
 ) -> JointOperation:
-    """What replicas do for an operation.
+    """Returns what does an operation that is between segments.
 
-    Args:
-        op: A collective, a branch, a loop, one with a label, or what XLA lacks.
-        equal: Inputs of its graph that replicas have equal.
-        num_replicas: How many there are.
-        replicate: For the functions of branches and loops.
-        for_xla: Whether XLA compiles what it can.
-        labelled: By the labels of operations, what does one for all replicas.
+    Replicas have the inputs `equal` in common. `labelled` does operations with labels.
     """
     if collective_of(op) is not None:
         return functools.partial(_exchange, op)
     label = label_of(op)
     if label is not None:
         return functools.partial(_do, op, labelled[label])
+    # Replicas enter a branch or a loop as one only if all surely go the same way. Elsewhere
+    # each goes for itself: `check_control_flow` has made sure that there is no collective on
+    # such a way.
     if op.type in _BRANCHES and (num_replicas == 1 or is_equal(op.inputs[0], equal)):
         return _Branch(op, equal, replicate)
     if op.type in LOOPS:
@@ -90,14 +87,9 @@ def joint_operation(
 
 
 def check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
-    """Refuses collectives that not all replicas may reach.
+    """Raises a `ValueError` for collectives in branches and loops that not all replicas may reach.
 
-    Args:
-        concrete: The function, a `tf.ConcreteFunction`.
-        equal: Inputs that replicas have equal.
-
-    Raises:
-        ValueError: There is one, in a branch or in a loop.
+    An IPU would wait there for ever.
     """
     for op in concrete.graph.get_operations():
         if needs_all(op) or not leads_to(op, needs_all):
@@ -115,17 +107,17 @@ def check_control_flow(concrete: Any, equal: Collection[tf.Operation]) -> None:
 
 
 def is_equal(tensor: tf.Tensor, equal: Collection[tf.Operation]) -> bool:
-    """Whether a tensor is computed of nothing but what replicas have equal.
+    """Whether a tensor is computed from nothing but what is known to be equal in all replicas.
 
-    Args:
-        tensor: The tensor.
-        equal: Inputs of which that is known.
+    This is proven from the graph. A variable is not equal, as replicas may have copies of it.
     """
     pending, seen = [tensor.op], set()
     while pending:
         op = pending.pop()
         if op in seen or op in equal or is_assumed_equal(op) or op.type == "Const":
             continue
+        # Reads of variables and draws are stateful. Another operation without inputs is a
+        # placeholder.
         if not op.inputs or op.op_def.is_stateful:
             return False
         seen.add(op)
@@ -147,7 +139,7 @@ def _exchange(op: tf.Operation, replicas: Sequence[ReplicaValues]) -> None:
 
 
 def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """What each member of a group gets."""
+    """Returns what each member of a group gets."""
     if collective.kind == "all-to-all":
         split, concat = collective.dimensions
         blocks = [tf.split(value, len(values), axis=split) for value in values]
@@ -161,7 +153,7 @@ def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.
 
 
 def _do(op: tf.Operation, instead: Together, replicas: Sequence[ReplicaValues]) -> None:
-    """Does for all replicas what an operation with a label stands for."""
+    """Does for all replicas what a labelled operation stands for."""
     with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
         by_replica = instead([replica.look_up(op.inputs) for replica in replicas])
     for replica, results in zip(replicas, by_replica, strict=True):
@@ -171,8 +163,8 @@ def _do(op: tf.Operation, instead: Together, replicas: Sequence[ReplicaValues]) 
 
 
 def _alone(op: tf.Operation) -> JointOperation:
-    """Each replica does the operation by itself."""
-    # Constants come along: shapes of results may depend on what they are.
+    """Lets each replica do an operation by itself."""
+    # Constants come along, as the shapes of results may depend on their values.
     constants = {tensor.op for tensor in op.inputs if tensor.op.type == CONSTANT}
     kept = {op, *constants}
     others = {other.name for other in op.graph.get_operations() if other not in kept}
@@ -194,13 +186,7 @@ def _alone(op: tf.Operation) -> JointOperation:
 
 
 class _Branch:
-    """An operation of which all replicas take the same branch.
-
-    Args:
-        op: It.
-        equal: As of `joint_operation`.
-        replicate: As of `joint_operation`.
-    """
+    """An operation of which all replicas take the same branch."""
 
     def __init__(self, op: tf.Operation, equal: Collection[tf.Operation], replicate: Replicate):
         self._op = op
@@ -227,12 +213,14 @@ class _Branch:
         def take(branch: Callable) -> Callable:
             def taken() -> list:
                 results = branch([values[1:] for values in given])
-                # Of a branch for its effects alone there would be nothing to wait for.
+                # A branch for its effects alone would return nothing that could be waited for.
                 return [*itertools.chain(*results), tf.constant(0)]
 
             return taken
 
         with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
+            # The choice of replica 0 stands for those of all, which `is_equal` has shown to be
+            # the same.
             choice, functions = given[0][0], [take(branch) for branch in self._branches]
             if op.type in ("Case", "StatelessCase"):
                 *results, done = tf.switch_case(choice, functions)
@@ -246,12 +234,9 @@ class _Branch:
 
 
 class _Loop:
-    """A loop that all replicas go around as often.
+    """A loop that all replicas go around equally often, as one loop.
 
-    Args:
-        op: It.
-        equal: As of `joint_operation`.
-        replicate: As of `joint_operation`.
+    Its state is the varying values of replica 0, then those of replica 1, and so on.
     """
 
     def __init__(self, op: tf.Operation, equal: Collection[tf.Operation], replicate: Replicate):
@@ -259,7 +244,8 @@ class _Loop:
         found = _equal_in_loop(op, equal)
         self.is_equal = found is not None
         body = _graph_of(op, op.get_attr("body").name)
-        # The others are what the body takes from outside, such as variables.
+        # A body returns unchanged what it takes from outside, such as variables. That would be
+        # copied around the loop for each replica.
         pairs = zip(body.inputs, body.outputs, strict=True)
         self._varying = [k for k, (before, after) in enumerate(pairs) if before is not after]
         self._condition = _function_of(_graph_of(op, op.get_attr("cond").name))
@@ -271,7 +257,7 @@ class _Loop:
         self._shapes = [body.inputs[k].shape for k in self._varying]
 
     def fed(self) -> FedLoop | None:
-        """As one program of XLA, if what keeps it from being one is read before."""
+        """Returns the loop as one XLA program that is fed with what it reads, or `None`."""
         return FedLoop.of(self._op, self._condition, self._turn, self._varying)
 
     def __call__(self, replicas: Sequence[ReplicaValues]) -> None:
@@ -281,11 +267,13 @@ class _Loop:
         def all_values(state: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
             values = [list(each) for each in given]
             for number, own in enumerate(values):
+                # The values of further replicas follow in the state.
                 for k, value in zip(varying, state[number * width :], strict=False):
                     own[k] = value
             return values
 
         def is_going_on(*state: tf.Tensor) -> tf.Tensor:
+            # The condition needs equal values alone, so that of replica 0 decides for all.
             first = all_values(state)[0]
             (goes_on,) = call_with_captures(self._condition, first, [])
             return goes_on
@@ -312,16 +300,23 @@ class _Loop:
 
 
 def _equal_in_loop(op: tf.Operation, equal: Collection[tf.Operation]) -> set[int] | None:
-    """Which of a loop's values replicas have equal in every turn; `None` if its end is not."""
+    """Returns the values of a loop that replicas have equal in every turn.
+
+    The result is `None` if the loop may end in different turns.
+    """
     body = _graph_of(op, op.get_attr("body").name)
     condition = _graph_of(op, op.get_attr("cond").name)
     found = {k for k, tensor in enumerate(op.inputs) if is_equal(tensor, equal)}
+    # Values are taken to be equal until the body makes one from something unequal. To begin
+    # with none would prove nothing: a counter is equal because it was equal in the turn before.
     while True:
         known = {body.inputs[k].op for k in found}
         still = {k for k in found if is_equal(body.outputs[k], known)}
         if still == found:
             break
         found = still
+    # Replicas cannot exchange anything in the condition, as it is computed for one of them
+    # only.
     if any(leads_to(inner, needs_all) for inner in condition.get_operations()):
         return None
     known = {condition.inputs[k].op for k in found}
@@ -329,25 +324,20 @@ def _equal_in_loop(op: tf.Operation, equal: Collection[tf.Operation]) -> set[int
 
 
 def _graph_of(op: tf.Operation, name: str) -> Any:
-    """The graph of a function that an operation calls."""
     return called_functions(op.graph)[name].graph
 
 
 def _function_of(graph: Any, results: Sequence[tf.Tensor] | None = None) -> Any:
-    """The function of the graph of a branch or a loop, with inputs instead of captures."""
+    """Makes a function of the graph of a branch or a loop, with inputs in place of captures."""
     whole = SimpleNamespace(graph=graph, inputs=graph.inputs)
     results = list(graph.outputs if results is None else results)
     return extract(whole, results, given=graph.inputs, controls=graph.control_outputs).function
 
 
 def _with_constants(function: Any, outside: Mapping[int, tf.Tensor]) -> Any:
-    """A function that has constants of its own for inputs that are constants outside.
+    """Gives a function constants of its own for inputs that are constants outside, by position.
 
     XLA has to know some values, such as shapes and axes, when it compiles.
-
-    Args:
-        function: A `tf.ConcreteFunction`.
-        outside: What it takes, by the place of the input.
     """
     values = {
         k: tf.make_ndarray(tensor.op.get_attr("value"))
@@ -369,7 +359,6 @@ def _with_constants(function: Any, outside: Mapping[int, tf.Tensor]) -> Any:
 
 
 def _before(op: tf.Operation, replicas: Iterable[ReplicaValues]) -> set[tf.Operation]:
-    """What an operation waits for."""
     return {call for replica in replicas for call in replica.ran} if op.control_inputs else set()
 
 

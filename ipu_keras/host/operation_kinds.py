@@ -1,4 +1,4 @@
-"""Kinds of TensorFlow's operations by what they mean for the host."""
+"""Kinds of TensorFlow's operations, by what they mean for the host."""
 
 import tensorflow as tf
 
@@ -21,17 +21,17 @@ CONVOLUTIONS = frozenset(
     }
 )
 
-# What users run in this process along with a step: XLA has none of it.
+# Operations by which users run code of this process along with a step; XLA has none of these.
 HOST_OPERATIONS = frozenset({"EagerPyFunc", "PrintV2", "PyFunc", "PyFuncStateless"})
 
 CONVOLUTION_GRADIENTS = frozenset(kind for kind in CONVOLUTIONS if "Backprop" in kind)
 
 LOOPS = frozenset({"StatelessWhile", "While"})
 
-# What TensorFlow traces for XLA in another way than for its own executor.
+# Kinds that TensorFlow traces for XLA in another way than for its own executor.
 CONTROL_FLOW = LOOPS | {"Case", "If", "StatelessCase", "StatelessIf"}
 
-# They compute each element of their result from the elements at its place.
+# Kinds that compute each element of their result from the elements at its place.
 ELEMENTWISE = frozenset(
     {
         "Abs",
@@ -73,11 +73,12 @@ ELEMENTWISE = frozenset(
     }
 )
 
-# Those that TensorFlow computes along with a convolution and its bias.
+# Activations that TensorFlow computes along with a convolution and its bias.
 FUSED_ACTIVATIONS = frozenset({"Elu", "LeakyRelu", "Relu", "Relu6"})
 
-# What XLA draws in another way than TensorFlow's kernels, so that other numbers come out; of
-# uniform ones not those of float16. What `host/rewrites/random_bits.py` replaces is not used.
+# Draws for which XLA has other numbers than TensorFlow's kernels, except uniform ones of
+# float16. If `host/rewrites/random_bits.py` has replaced one, nothing uses it, and it does not
+# count.
 _DRAWS = frozenset(
     {
         "StatefulStandardNormalV2",
@@ -95,8 +96,8 @@ _DRAWS = frozenset(
 )
 _DRAWN_EQUALLY = {"StatelessRandomUniform": "float16", "StatelessRandomUniformV2": "float16"}
 
-# Their kernels have generators of their own. Without a seed these begin anywhere, and any numbers
-# are as good.
+# The kernels of these have generators of their own. Without a seed these begin anywhere, so any
+# numbers are as good.
 _SEEDED_DRAWS = frozenset(
     {
         "Multinomial",
@@ -109,28 +110,23 @@ _SEEDED_DRAWS = frozenset(
     }
 )
 
-# Inputs of a function have no kernel, and need none.
+# The inputs of a function have no kernel, and need none.
 _INPUTS = frozenset({"Placeholder"})
 
 
 def lacked_by_xla(graph: Graph) -> frozenset[str]:
-    """The kinds of operations for which XLA has no kernel on CPU, such as reading an iterator.
-
-    Args:
-        graph: Of a traced function, with those that it calls.
-    """
+    """Returns the kinds of operations in a graph for which XLA has no kernel on a CPU."""
     return graph.kinds - cpu_kernels() - _INPUTS
 
 
-# What no part of XLA's takes or returns.
+# Types that no program of XLA takes or returns.
 _NO_ARRAYS = frozenset({tf.string, tf.variant})
 
 
 def is_left_by_xla(op: tf.Operation) -> bool:
-    """Whether XLA has no kernel for an operation of a graph, or none for what it takes.
+    """Whether XLA has no kernel for an operation, or cannot take or return its types.
 
-    Args:
-        op: It. What it calls does not count.
+    The functions that it calls do not count.
     """
     if op.type in _INPUTS:
         return False
@@ -140,14 +136,7 @@ def is_left_by_xla(op: tf.Operation) -> bool:
 
 
 def drawn_otherwise_by_xla(graph: Graph) -> str | None:
-    """The name of an operation for which XLA would draw other numbers than TensorFlow does.
-
-    Args:
-        graph: Of a traced function, with those that it calls.
-
-    Returns:
-        `None` if there is none.
-    """
+    """Names an operation for which XLA would draw other numbers than TensorFlow, or `None`."""
     for each in (graph, *graph.functions.values()):
         used = {name.partition(":")[0] for op in each.ops for name in op.inputs}
         used.update(name.partition(":")[0] for name in each.results)

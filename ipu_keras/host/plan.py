@@ -1,4 +1,4 @@
-"""How the host runs the steps of an execution.
+"""Chooses how the host runs the steps of an execution.
 
 The choice changes speed only; results agree within float tolerance. The measurements behind it
 are in docs/design/0001-host-execution.md.
@@ -21,8 +21,8 @@ from ipu_keras.host.step_order import opening_ops, sequential_ops
 from ipu_keras.ir import Graph, Op
 from ipu_keras.program import Program
 
-# What makes it worth to compute a step in two parts. Without them, what crosses
-# from one part to the other costs more than the order of steps.
+# Operations that make it worth to compute a step in two parts. Without any, what crosses from
+# one part to the other costs more than the order of steps.
 _HEAVY = CONVOLUTIONS | {
     "BatchMatMul",
     "BatchMatMulV2",
@@ -32,10 +32,11 @@ _HEAVY = CONVOLUTIONS | {
     *LOOPS,
 }
 
-# Passes over the images that TensorFlow makes for each convolution, on average, from which on XLA
-# is faster. Measured without oneDNN, `predict` of `benchmarks/models.py`'s `cnn32` with passes
-# added after each activation, processor time of TensorFlow by that of XLA, medians of 15 rounds:
-# none 0.95, one 1.27, two 1.15, three 1.21; with batch normalization 1.19, with swish 1.16.
+# If TensorFlow goes over the images so many times for each convolution, on average, XLA is
+# faster. Measured without oneDNN, `predict` of `benchmarks/models.py`'s `cnn32` with passes
+# added after each activation, processor time of TensorFlow by that of XLA, medians of 15
+# rounds: none 0.95, one 1.27, two 1.15, three 1.21; with batch normalization 1.19, with swish
+# 1.16.
 _LEAST_PASSES = 1
 
 
@@ -46,8 +47,8 @@ class HostExecution(enum.Enum):
     - `COMPILED_STEPS`: a TensorFlow graph that calls one XLA program for each
       step, at the same time where no state is carried from a step to the next.
     - `GRAPH_LOOP`: a TensorFlow loop over the steps, op by op.
-    - `PARALLEL_LOOP`: as `GRAPH_LOOP` with several steps at a time; only for
-      programs that carry no state from a step to the next.
+    - `PARALLEL_LOOP`: the same with several steps at a time; only for programs
+      that carry no state from a step to the next.
     """
 
     COMPILED_LOOP = "compiled_loop"
@@ -57,26 +58,22 @@ class HostExecution(enum.Enum):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether XLA compiles the step."""
         return self in (HostExecution.COMPILED_LOOP, HostExecution.COMPILED_STEPS)
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """How the host runs a program.
+    """How the host runs a program, of whose steps `graph` is one.
 
     Args:
-        program: What is to be executed.
-        graph: One step of it, traced.
-        onednn: Whether the host's TensorFlow computes with oneDNN.
         executions: Ways to run it, best first; a later one is taken when an earlier one turns
             out not to support an operation.
         reason: Why the first of `executions` was chosen.
         sequential: If a step is computed in two parts, the names of the operations of the
-            second: `executions` are of the first part, and a loop over the second follows.
+            second: `executions` are for the first part, and a loop over the second follows.
             Else empty.
-        opening: Names of operations that are in none of these parts, as a loop before
-            them does them for all steps.
+        opening: Names of operations that are in none of these parts, as a loop before them does
+            them for all steps.
     """
 
     program: Program
@@ -89,13 +86,7 @@ class HostPlan:
 
 
 def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPlan:
-    """Ranks the ways to run a program by its content.
-
-    Args:
-        program: What is to be executed.
-        graph: One step of it, traced, in TensorFlow's operations.
-        onednn: Whether the host's TensorFlow computes with oneDNN.
-    """
+    """Ranks the ways to run a program by the content of its step, in TensorFlow's operations."""
     opening: frozenset[str] = frozenset()
     sequential: frozenset[str] = frozenset()
     if program.repeat_count > 1 and not program.carried:
@@ -103,7 +94,7 @@ def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPl
     in_order = (graph.writes_state or bool(program.carried)) and not (opening or sequential)
     convolution = next((op.name for op in graph.walk() if op.kind in CONVOLUTIONS), None)
     compiled, reason = _compiled(program, graph, convolution, onednn=onednn)
-    # Gradients of several batches that become one: calls of XLA programs at the same time gain
+    # Where gradients of several batches become one, calls of XLA programs at the same time gain
     # less than a loop in one program saves, unless steps are loops themselves, which leave
     # cores idle. A single batch has nothing to run at the same time, and TensorFlow's executor
     # around it takes 0.1 ms.
@@ -124,7 +115,7 @@ def plan_host(program: Program, graph: Graph, *, onednn: bool = False) -> HostPl
 def _compiled(
     program: Program, graph: Graph, convolution: str | None, *, onednn: bool
 ) -> tuple[bool, str]:
-    """Whether XLA compiles the step, and why or why not."""
+    """Says whether XLA compiles the step, and why or why not."""
     on_host = next((op.name for op in graph.walk() if op.kind in HOST_OPERATIONS), None)
     if on_host is not None:
         return False, f"XLA lacks {on_host}"
@@ -137,7 +128,7 @@ def _compiled(
         return True, "jit_compile=True was asked for"
     if convolution is None:
         return True, "no convolution"
-    # With oneDNN's convolutions, or in training, what XLA's lose is more than what it spares.
+    # With oneDNN, or in training, XLA's convolutions lose more than its fewer passes save.
     spares = not onednn and not CONVOLUTION_GRADIENTS & graph.kinds and _spares_passes(graph)
     return spares, f"convolution {convolution}{' and what follows it' if spares else ''}"
 
@@ -145,7 +136,7 @@ def _compiled(
 def _spares_passes(graph: Graph) -> bool:
     """Whether XLA goes over the images of convolutions much less often than TensorFlow does.
 
-    It computes each convolution and what is done to every element of its result, such as a
+    It computes each convolution, and what is done to every element of its result, such as a
     normalization and its activation, in one loop.
     """
     called = {name for op in graph.walk() for name in op.body}
@@ -156,9 +147,9 @@ def _spares_passes(graph: Graph) -> bool:
 
 
 def _num_passes(ops: Sequence[Op]) -> int:
-    """How often TensorFlow goes over results of convolutions, element by element.
+    """Counts how often TensorFlow goes over results of convolutions, element by element.
 
-    It does not for a bias and an activation right after it: the convolution does these.
+    A bias and an activation right after it do not count, as the convolution does these.
     """
     images: set[str] = set()
     biased: set[str] = set()
@@ -178,11 +169,16 @@ def _num_passes(ops: Sequence[Op]) -> int:
 
 
 def _parts(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
-    """What steps do in turn before, and after, the heavy operations; nothing if these wait."""
+    """Returns what steps do in turn before, and after, their heavy operations.
+
+    Both are empty if heavy operations have to wait for the step before.
+    """
     nothing: frozenset[str] = frozenset()
     heavy = {op.name for op in graph.ops if _HEAVY & graph.of_op(op).kinds}
     if not heavy or not graph.writes_state:
         return nothing, nothing
+    # Without an opening if possible: its loop over all steps comes before anything else can
+    # begin.
     sequential = sequential_ops(graph)
     if not heavy & sequential:
         return nothing, sequential

@@ -1,4 +1,4 @@
-"""The values that one of several replicas has while a function of all of them is built."""
+"""Keeps the values that each of several replicas has while a function of all of them is built."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.extraction import Part, feeds_of
 from ipu_keras.tracing.replication import is_replica_index
 
-# By reference of a captured tensor, another one to take instead.
+# The tensors to take in place of captured ones, by `ref()` of these.
 Captures = Mapping[Any, tf.Tensor]
 
 CONSTANT = "Const"
@@ -21,12 +21,10 @@ class Segment:
     """Operations that a replica runs without hearing from the others.
 
     Args:
-        part: Computes them; `None` if there are none.
-        given: What the part takes of other segments' results.
-        results: What it returns.
-        waits: Whether it must run after what the replica ran before.
-        together: What all replicas do as one then, and what XLA leaves to TensorFlow.
-        is_for_xla: Whether XLA compiles the part.
+        part: Computes the operations; `None` if there are none.
+        given: Results of other segments that the part takes.
+        waits: Whether it must run after all that the replica ran before.
+        together: What is done after it by all replicas as one, or left to TensorFlow by XLA.
     """
 
     part: Part | None
@@ -38,13 +36,10 @@ class Segment:
 
 
 class ReplicaValues:
-    """The values of one replica while all of them run.
+    """Maps the tensors of a trace to the values that one replica has for them.
 
-    Args:
-        concrete: The traced function.
-        number: Which replica it is.
-        feeds: What it is given.
-        captures: What it has of its own instead of captured tensors.
+    These are symbolic while a graph is built, and values when the function runs eagerly. A
+    replica takes its own `captures` in place of those of the trace.
     """
 
     def __init__(self, concrete: Any, number: int, feeds: Sequence[tf.Tensor], captures: Captures):
@@ -71,8 +66,8 @@ class ReplicaValues:
         taken += self.look_up(segment.given)
         captured = [self._own(outer) for outer in function.captured_inputs]
 
-        # The same trace serves all replicas; calling it as usual would take the captures that it
-        # was traced with.
+        # One trace serves all replicas. Calling it as usual would take the captures of the
+        # trace, which are those of replica 0.
         def compute(*tensors: tf.Tensor) -> Any:
             return call_with_captures(function, tensors, captured)
 
@@ -86,14 +81,13 @@ class ReplicaValues:
             self.set_value(tensor, result)
 
     def note_call(self, results: Sequence[tf.Tensor], *, waited: bool) -> None:
-        """Remembers the call that was just made for those that have to wait for it.
+        """Remembers the call that was just made, for those that have to wait for it.
 
-        Args:
-            results: Of the call.
-            waited: Whether it waited for what had run before.
+        If it has `waited` itself for all calls before, nobody else has to.
         """
         if tf.executing_eagerly():
             return
+        # A call without results can be found only as the operation that was added last.
         call = results[0].op if results else tf.compat.v1.get_default_graph().get_operations()[-1]
         # Whoever waits for this call waits for those that it waited for.
         self._ran = [call] if waited else [*self._ran, call]
@@ -104,14 +98,14 @@ class ReplicaValues:
         return self._ran
 
     def look_up(self, tensors: Iterable[tf.Tensor]) -> list:
-        """The replica's values of tensors of the trace."""
+        """Returns the replica's values of tensors of the trace."""
         return [None if t is None else self._value(t) for t in tensors]
 
     def set_value(self, tensor: tf.Tensor, value: tf.Tensor) -> None:
-        """Notes what a tensor of the trace is to the replica."""
         self._values[tensor.ref()] = value
 
     def _value(self, tensor: tf.Tensor) -> tf.Tensor:
+        # Constants are made where they are asked for: no segment returns them (`_Split`).
         if tensor.ref() not in self._values and tensor.op.type == CONSTANT:
             value = tf.make_ndarray(tensor.op.get_attr("value"))
             self.set_value(tensor, tf.constant(value, tensor.dtype))

@@ -11,29 +11,26 @@ from ipu_keras.host.segments import written_captures
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable, variable_of
 
-# The states of random generators, by what their variables are called: the position in
-# the state of what tells streams of numbers apart. Keras's is (seed, counter), that of
+# The states of random generators by the names of their variables, with the position of the
+# number that tells streams apart. Keras's state is (seed, counter), that of
 # `tf.random.Generator` (counter, counter, key).
 _RANDOM_STATES = {"seed_generator_state": 0, "StateVar": -1}
 
-# Distance between the seeds of replicas: the golden ratio in 32 bits, as generators
-# that split streams use it, so that small seeds do not meet those of other replicas.
+# The distance between the seeds of replicas is the golden ratio in 32 bits, as in generators
+# that split streams: a small distance would make the seeds 1 and 2 of a user share streams.
 _SEED_DISTANCE = 0x9E3779B9
 
 
 class ReplicaVariables:
     """What each replica of a program has for the variables that its functions write.
 
-    Replica 0 has the variables themselves. The others have copies, so that what they
-    write differs; when they are synchronized, they take the values of replica 0. Streams of random
+    Replica 0 has the variables themselves. The others have copies, so that what they write
+    differs; when they are synchronized, they take the values of replica 0. Streams of random
     numbers differ, unless the device was told to give all replicas the same.
 
     Args:
-        functions: What they run with variables of their own, `tf.ConcreteFunction`s.
-        num_replicas: How many there are.
-        device: On which the functions run.
-        inside: Those of the programs that the functions call, if they had some. Their copies are
-            no variables that have copies, and become these ones' where they are of the same.
+        inside: The variables of programs that the functions call. Copies among these get no
+            copies, and are used here for the variables that they are copies of.
     """
 
     def __init__(
@@ -44,7 +41,8 @@ class ReplicaVariables:
         inside: Sequence["ReplicaVariables"] = (),
     ):
         self._device = device
-        # What the device had counted after the last execution.
+        # What the device had counted after the last execution: if it counts more, something
+        # else has written.
         self._last_state: tuple[int, int, bool] | None = None
         found = [v for one in functions for v in written_variables(one, device.name)]
         several = {variable.handle.ref(): variable for variable in found if num_replicas > 1}
@@ -54,18 +52,14 @@ class ReplicaVariables:
         for copy in itertools.chain(*(c for other in inside for c in other._copies.values())):
             several.pop(copy.handle.ref(), None)
         self._originals = list(several.values())
-        # By the handles of the variables, one for each replica but the first.
+        # By the `ref()` of a variable's handle, a copy for each replica but the first.
         self._copies: dict[Any, list[Any]] = {
             reference: made.get(reference) or [_copy(variable) for _ in range(1, num_replicas)]
             for reference, variable in several.items()
         }
 
     def captures_of(self, replica: int) -> Mapping[Any, tf.Tensor]:
-        """What a replica has instead of captured handles, by reference of these.
-
-        Args:
-            replica: Its number.
-        """
+        """Returns what a replica has instead of captured handles, by `ref()` of these."""
         if replica == 0:
             return {}
         return {original: copies[replica - 1].handle for original, copies in self._copies.items()}
@@ -73,10 +67,12 @@ class ReplicaVariables:
     def synchronize(self) -> None:
         """Before an execution, gives all replicas the values of replica 0, if need be.
 
-        In a graph that is being built, by operations of that graph. As on IPUs, where loading a
-        program does that. Replicas keep their own values as long as nothing but this program may
-        have written any.
+        Loading a program onto IPUs does the same. Replicas keep their own values as long as
+        nothing but this program may have written any. In a graph that is being built,
+        operations of that graph do it.
         """
+        # Values are not compared: a metric that was reset to what it had been would go
+        # unnoticed.
         if not self._originals or self._state() == self._last_state:
             return
         for original, copies in zip(self._originals, self._copies.values(), strict=True):
@@ -93,21 +89,19 @@ class ReplicaVariables:
         return self._device.num_writes, engine.num_seedings, engine.identical_replicas
 
     def _distance(self, replica: int) -> int:
-        """Of the seeds of a replica from those of replica 0."""
         return 0 if self._device.engine.identical_replicas else _SEED_DISTANCE * replica
 
 
 def written_variables(concrete: Any, device_name: str) -> list[Any]:
-    """The variables that a traced function writes.
+    """Returns the variables that a traced function writes.
 
-    Args:
-        concrete: A `tf.ConcreteFunction`.
-        device_name: Of the device whose variables count that are known by handles alone.
+    Those known by their handles alone count only if they are on the named device.
     """
-    # Not those that only kernels have read and written, such as the slots of v1 optimizers.
+    # The trace has not noticed variables that only kernels read and write, such as the slots of
+    # TensorFlow 1's optimizers. These are known by their handles alone.
     noticed = {variable.handle.ref(): variable for variable in concrete.graph.variables}
     written = written_captures(concrete)
-    # Tables on the host are read and written in that way too, and shared by all replicas.
+    # Tables of embeddings on the host are used by kernels too, but shared by all replicas.
     return [
         noticed[handle.ref()] if handle.ref() in noticed else _variable_of(handle)
         for handle in written
@@ -116,20 +110,21 @@ def written_variables(concrete: Any, device_name: str) -> list[Any]:
 
 
 def _is_on(device: str, device_name: str) -> bool:
-    """Whether a variable is on a device; in a graph of a session it may be wherever it is used."""
+    """Whether a variable is on a device; in a session's graph it is wherever it is used."""
     return device_name.endswith(device)
 
 
 def _variable_of(handle: tf.Tensor) -> Any:
-    """A variable by its handle alone; it has no name."""
+    """Makes a variable of a handle alone, which has no name."""
     [(shape, dtype)] = contents_of(handle) or []
     return variable_of(handle, shape, dtype)
 
 
 def _copy(variable: tf.Variable) -> tf.Variable:
-    """A variable like another one, which gets its value when the program runs.
+    """Makes a variable like another one, which gets its value when the program runs.
 
-    It is made outside of all functions, as one that is being traced may make none any more.
+    It is made outside of all functions, because one that is being traced may make none any
+    more.
     """
     name = f"{_name(variable)}_of_replica"
     with tf.init_scope():
@@ -137,7 +132,8 @@ def _copy(variable: tf.Variable) -> tf.Variable:
             with tf.device(variable.device):
                 zeros = tf.zeros(variable.shape, variable.dtype)
                 return plain_variable(zeros, trainable=False, name=name)
-        # Users initialize what is in the collections of a graph, and save it.
+        # In a collection of the graph, users' scripts would initialize it, and checkpoints
+        # would have it.
         return tf.compat.v1.Variable(
             tf.zeros(variable.shape, variable.dtype),
             trainable=False,
@@ -148,7 +144,7 @@ def _copy(variable: tf.Variable) -> tf.Variable:
 
 
 def _value(variable: tf.Variable, distance: int) -> tf.Tensor:
-    """What a replica's copy holds when it is synchronized."""
+    """Returns what a replica's copy holds when it is synchronized."""
     value = variable.read_value()
     position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
     if position is None:

@@ -1,9 +1,8 @@
 """Makes the function of all replicas from the trace of one.
 
-The trace is split at its collectives: what comes before all of them, what needs the first,
-and so on. Each of these segments is one function, called once for each replica; between
-them, the collectives are computed from the values of all replicas. If XLA is to compile the
-segments, the trace is split at what XLA lacks as well.
+The trace is cut into segments at its collectives. Each segment is one function, called once for
+each replica; between segments, collectives are computed from the values of all replicas. If XLA
+is to compile the segments, the trace is cut at what XLA lacks as well.
 """
 
 import dataclasses
@@ -35,10 +34,26 @@ from ipu_keras.tracing.replication import (
     is_replica_index,
 )
 
-# Part of every segment that uses them.
+# A trace in which the collective B needs what A has exchanged becomes, for two replicas:
+#
+#     level 0   segment 0 of replica 0, segment 0 of replica 1   then A of both
+#     level 1   segment 1 of replica 0, segment 1 of replica 1   then B of both
+#     level 2   segment 2 of replica 0, segment 2 of replica 1
+#
+# The level of an operation is how many collectives come before it, one after the other. What is
+# at one level needs no collective of that level, so it can be one function. That is made once,
+# whatever the number of replicas, which differ in what it is given and what it captures
+# (`ReplicaValues`); so tracing takes as long for 16 replicas as for one.
+#
+# Whoever changes this has to keep that (1) an operation with an effect is in one segment only,
+# (2) segments of one replica run in the order of levels, and (3) a collective runs after the
+# segments of its level of all replicas, as it takes the values of all of them.
+
+# Every segment that uses one of these has its own. XLA needs the values of constants, such as
+# shapes and axes, while it compiles, and its programs cannot return handles.
 _REPEATED = frozenset({CONSTANT, "VarHandleOp"})
 
-# Whether replicas do an operation together, or each by itself between segments.
+# Whether an operation is between segments, done by all replicas together or by each for itself.
 _Wanted = Callable[[tf.Operation], bool]
 
 
@@ -59,23 +74,22 @@ def replicate(
 
     Args:
         concrete: A `tf.ConcreteFunction`, traced in `replicated(num_replicas)`.
-        num_replicas: How many replicas there are.
-        captures_of: Takes the number of a replica; returns what it has of its own instead of
-            captured tensors, such as the handles of variables, by `ref()` of these. Without
-            it, all replicas have the same variables.
-        equal_feeds: Which of the inputs, by position, replicas are promised to have equal.
+        captures_of: Takes the number of a replica; returns what it has instead of captured
+            tensors, such as handles of its own variables, by `ref()` of these. Without it, all
+            replicas have the same variables.
+        equal_feeds: Positions of the inputs that replicas are promised to have equal.
         parts_for_xla: Whether XLA compiles all but what it lacks, each part for itself.
-        labelled: By the labels of operations (`ipu_keras.tracing.together`), what does one for
+        labelled: By the label of an operation (`ipu_keras.tracing.together`), what does it for
             all replicas.
 
     Returns:
         A function that takes a list of tensors for each replica, and returns the results of
-        each, in the structure of the traced function. It may be called in a graph, for XLA
-        or not, and as often as one likes.
+        each, in the structure of the traced function. It may be called in a graph, for XLA or
+        not, and as often as one likes.
 
     Raises:
-        ValueError: The function was traced for another number of replicas, or has a
-            collective in a loop or a branch that replicas may not all reach.
+        ValueError: The function was traced for another number of replicas, or has a collective
+            in a loop or a branch that replicas may not all reach.
 
     Example:
 
@@ -101,9 +115,12 @@ def replicate(
             labelled=labelled,
         )
 
+    # `is_equal` follows values within one graph, so promises that they are equal are brought
+    # there too.
     flat = inlined(concrete, lambda op: is_wanted(op) or is_assumed_equal(op))
     feeds = feeds_of(flat)
     equal = {feeds[position].op for position in equal_feeds}
+    # A single replica never waits for others, whatever branch it takes.
     if num_replicas > 1:
         check_control_flow(flat, equal)
     segments = list(_Split(flat, is_wanted, for_xla=parts_for_xla).segments())
@@ -137,13 +154,7 @@ def replicate(
 
 
 def written_captures(concrete: Any) -> list[tf.Tensor]:
-    """The handles of variables outside of a traced function that it writes.
-
-    Args:
-        concrete: A `tf.ConcreteFunction`.
-
-    Returns:
-        The captured handles, in the order of the captures.
+    """Returns the captured handles of variables that a traced function writes, in their order.
 
     Example:
 
@@ -166,12 +177,9 @@ def _is_variable(handle: tf.Tensor) -> bool:
 
 
 class _Split:
-    """Which operation of a traced function is in which of its segments.
+    """Decides which operation of a traced function is in which of its segments.
 
-    Args:
-        concrete: A `tf.ConcreteFunction`.
-        wanted: What is between segments, with the branches and loops that lead there.
-        for_xla: Whether XLA compiles the segments.
+    What is `wanted`, and branches and loops that lead there, are between segments.
     """
 
     def __init__(self, concrete: Any, wanted: _Wanted, *, for_xla: bool):
@@ -181,23 +189,28 @@ class _Split:
         self._results = [t for t in results if t is not None]
         self._writes = set(concrete.graph.control_outputs)
         self._outside = {tensor.op for tensor in concrete.inputs}
+        # Operations that nothing needs are left out. Initial values of variables that a step
+        # makes are lifted out of its trace, and leave such operations behind, which could keep
+        # XLA from the step.
         needed = _sorted({*(t.op for t in self._results), *self._writes})
         self._together = {
             op: None for op in needed if leads_to(op, wanted) and not is_replica_index(op)
         }
         self._levels = _levels(needed, self._together)
         if for_xla:
-            # What crosses from one program of XLA to another has to be written to memory.
+            # What crosses from one program of XLA to another has to be written to memory, which
+            # is spared if it is computed in the program that takes it.
             self._levels = _as_late_as_possible(needed, self._levels, self._together)
         once = [op for op in needed if op not in self._outside and op.type not in _REPEATED]
         self._names = {op.name for op in once}
+        # The number of the replica is no operation of a segment: it is given, as a constant of
+        # each replica.
         self._operations = [
             op for op in once if op not in self._together and not is_replica_index(op)
         ]
         self._returned = self._tensors_to_return()
 
     def segments(self) -> Iterator[Segment]:
-        """The segments in the order in which they run."""
         operations = _by_level(self._operations, self._levels)
         together = _by_level(self._together, self._levels)
         returned = _by_level({t.op: None for t in self._returned.values()}, self._levels)
@@ -208,7 +221,7 @@ class _Split:
     def _part(
         self, operations: Sequence[tf.Operation], returned: Sequence[tf.Operation]
     ) -> Segment:
-        """The segment of some operations, some of which others need, without collectives."""
+        """Makes the segment of some operations; others take the results of those `returned`."""
         results = [t for op in returned for t in op.outputs if t.ref() in self._returned]
         controls = [op for op in operations if op in self._writes]
         if not results and not controls:
@@ -218,14 +231,17 @@ class _Split:
         given = [t for t in taken.values() if t.op.name in elsewhere]
         part = extract(self._concrete, results, given=given, controls=controls, without=elsewhere)
         before = {before for op in operations for before in op.control_inputs}
+        # A function cannot wait for an operation in another one. A segment that had to wait for
+        # any operation of an earlier segment waits for all that its replica ran before. A
+        # collective has no effect of its own, so what needs it takes its value.
         waits = any(op.name in elsewhere and collective_of(op) is None for op in before)
         return Segment(part, given, results, waits, is_for_xla=self._for_xla)
 
     def _tensors_to_return(self) -> dict[Any, tf.Tensor]:
-        """What a segment returns: what the others, the collectives, or all replicas return."""
+        """Returns what segments return: what others, collectives, or the whole function take."""
         ends = [t for op in self._together for t in op.inputs] + self._results
         computed = set(self._operations)
-        repeated = _REPEATED - {CONSTANT}  # which needs no function
+        repeated = _REPEATED - {CONSTANT}  # `ReplicaValues` makes them without a function
         found = [t for t in ends if t.op in computed or t.op.type in repeated]
         found += [
             t
@@ -237,7 +253,7 @@ class _Split:
 
 
 def _sorted(ends: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Operations and all that they need, each after what it needs."""
+    """Returns operations and all that they need, each after what it needs."""
     before: dict[Any, set] = {}
     pending = list(ends)
     while pending:
@@ -251,12 +267,7 @@ def _sorted(ends: Iterable[tf.Operation]) -> list[tf.Operation]:
 def _levels(
     operations: Iterable[tf.Operation], together: Collection[tf.Operation]
 ) -> dict[tf.Operation, int]:
-    """How often replicas do something together, one after the other, before each operation.
-
-    Args:
-        operations: Each after what it needs.
-        together: Which of them replicas do together.
-    """
+    """Returns for each operation how many of `together` come before it, one after the other."""
     levels: dict[Any, int] = {}
     for op in operations:
         before = itertools.chain(op.control_inputs, (t.op for t in op.inputs))
@@ -269,8 +280,9 @@ def _as_late_as_possible(
     levels: Mapping[tf.Operation, int],
     together: Collection[tf.Operation],
 ) -> dict[tf.Operation, int]:
-    """Levels at which nothing is done before it is needed."""
+    """Moves each operation to the last level at which what needs it is in time."""
     late = dict.fromkeys(operations, max(levels.values(), default=0))
+    # What replicas do together keeps its level, which says after which segment it is done.
     late.update((op, levels[op]) for op in together)
     for op in reversed(operations):
         for before in (*op.control_inputs, *(tensor.op for tensor in op.inputs)):
@@ -289,6 +301,8 @@ def _by_level(
 
 
 def _check_traced_for(concrete: Any, num_replicas: int) -> None:
+    # A `tf.function` that was called in the trace may have been traced before, for other
+    # replicas.
     graphs = {concrete.graph.name: concrete.graph}
     pending = [concrete.graph]
     while pending:

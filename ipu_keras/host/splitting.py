@@ -1,4 +1,4 @@
-"""Parts a traced step into what all steps can compute at once and what they do in turn."""
+"""Cuts a traced step into what all steps can compute at once and what they do in turn."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -7,20 +7,15 @@ import tensorflow as tf
 
 from ipu_keras.tracing.extraction import Part, extract
 
-# Part of both: cheaper to repeat than to keep for all steps.
+# Both parts have these, which are cheaper to repeat than to keep for all steps.
 _REPEATED = frozenset({"Const", "ReadVariableOp"})
 
 
 def open_step(concrete: Any, opening_ops: Collection[str]) -> tuple[Part, Part]:
-    """Parts a step into what it does first and the rest.
+    """Cuts a step into its opening and the rest.
 
-    Args:
-        concrete: The traced step, a `tf.ConcreteFunction`.
-        opening_ops: Names of operations for the first part: with each, all that it depends on.
-
-    Returns:
-        The part with those operations, which returns a list of tensors, and the part
-        without: it takes that list after its inputs, and returns what the step returns.
+    The opening has the named operations, with all that they need, and returns a list of
+    tensors. The rest takes that list after its inputs, and returns what the step returns.
     """
     operations = concrete.graph.get_operations()
     results = tf.nest.map_structure(before_return, concrete.structured_outputs)
@@ -48,19 +43,11 @@ def split_step(
     results: Any,
     gradients: Sequence[tf.Tensor] = (),
 ) -> tuple[Part, Part]:
-    """Parts a step into two functions that together do what it does.
+    """Cuts a step into two functions that together do what it does.
 
-    Args:
-        concrete: The traced step, a `tf.ConcreteFunction`.
-        sequential_ops: Names of operations for the second part: with each,
-            all that depend on it.
-        results: What the second part returns, a structure of tensors of the step.
-        gradients: What the first part returns besides; none is of `sequential_ops`.
-
-    Returns:
-        The part without those operations, which returns two lists of tensors, the latter
-        being the gradients, and the part with them: it takes the former list after its
-        inputs, and returns the results.
+    The first returns a list of tensors, and a list of `gradients`. The second has the
+    sequential operations, which include all that depends on any of them; it takes the former
+    list after its inputs, and returns the `results`.
     """
     writes = [op for op in concrete.graph.control_outputs if op.name in sequential_ops]
     between = _between(concrete, sequential_ops, results, writes)
@@ -69,12 +56,10 @@ def split_step(
 
 
 def before_return(tensor: tf.Tensor) -> tf.Tensor:
-    """What a function computes for one of its results.
+    """Returns what a function computes for one of its `structured_outputs`.
 
-    TensorFlow returns an Identity of it, which waits for everything that the function writes.
-
-    Args:
-        tensor: As the `structured_outputs` of a `tf.ConcreteFunction` have it.
+    TensorFlow returns an Identity of it, which waits for everything that the function writes. A
+    part that only computes the result must not wait for that.
     """
     return tensor.op.inputs[0] if tensor.op.type == "Identity" else tensor
 
@@ -82,10 +67,11 @@ def before_return(tensor: tf.Tensor) -> tf.Tensor:
 def _between(
     concrete, sequential_ops: Collection[str], results: Any, writes: Sequence[tf.Operation]
 ) -> list[tf.Tensor]:
-    """The values that the first part computes for the second, or for the step's results."""
+    """Returns what the first part computes for the second, or for the step's results."""
     inputs = {tensor.ref() for tensor in concrete.inputs}
     used = tf.nest.flatten(results)
-    # Not what the step returns of the first part, though TensorFlow has it wait for writes.
+    # What the step returns from the first part does not count, though TensorFlow has it wait
+    # for writes.
     pending = [*writes, *(t.op for t in used if t.op.name in sequential_ops)]
     seen = set(pending)
     while pending:

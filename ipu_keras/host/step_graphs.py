@@ -1,4 +1,4 @@
-"""The TensorFlow graphs that run a traced step over all batches of an execution."""
+"""Builds the TensorFlow graphs that run a traced step over all batches of an execution."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -23,31 +23,33 @@ from ipu_keras.tracing.extraction import Part
 # take the same processor time (CNN28, `predict`: 1.52 to 1.68 ms a step).
 _STEPS_PER_CORE = 2
 
-# Of more compiled steps a loop calls each: each call in a graph takes 2.5 to 4 ms once, to build
-# and to compile, and spares 0.03 to 0.07 ms of each execution (MLP, `predict`, 32 to 256 steps:
-# 0.21 and 0.14, 0.17 and 0.14 ms a step). These are 0.2 s more before the first step is over.
+# If there are more compiled steps, a loop calls them: each call in a graph takes 2.5 to 4 ms
+# once, to build and to compile, and spares 0.03 to 0.07 ms of each execution (MLP, `predict`,
+# 32 to 256 steps: 0.21 and 0.14, 0.17 and 0.14 ms a step). These are 0.2 s more before the
+# first step is over.
 _MAX_UNROLLED_STEPS = 64
 
-# What is computed for several batches at once may take so much memory, if all of it existed
-# at the same time. In TensorFlow's executor more does not help: from 16 MB to 1 GB, `predict` takes
-# the same processor time (CNN28 2.0, CNN32 4.4 ms a step), but training of fewer batches at once
-# does less well (CNN28, 8 batches: all of them or 4 in each of two turns 1.00 to 1.02 of the
-# time of one large batch, pairs up to 1.06). XLA gets new memory for each call, and makes kernels
-# of many operations, which leaves less to gain: MLP, `predict`, one by one 0.18, in 2 MB 0.15, 8 MB
-# 0.13, 32 MB to 1 GB 0.13 ms a step; transformer, in 32 to 128 MB 8.9 to 9.5, in 1 GB 12.0.
+# What is computed for several batches at once may take at most so much memory, counted as if
+# all of it existed at the same time. In TensorFlow's executor more does not help: from 16 MB to
+# 1 GB, `predict` takes the same processor time (CNN28 2.0, CNN32 4.4 ms a step), but training
+# of fewer batches at once does less well (CNN28, 8 batches: all of them or 4 in each of two
+# turns 1.00 to 1.02 of the time of one large batch, pairs up to 1.06). XLA gets new memory for
+# each call, and makes kernels of many operations, which leaves less to gain: MLP, `predict`,
+# one by one 0.18, in 2 MB 0.15, 8 MB 0.13, 32 MB to 1 GB 0.13 ms a step; transformer, in 32 to
+# 128 MB 8.9 to 9.5, in 1 GB 12.0.
 _MAX_JOINT_BYTES = 1 << 28
 _MAX_JOINT_BYTES_IN_XLA = 1 << 25
 
-# In so many turns at least, if they overlap: what of one takes one core, the other fills up. CNN28,
-# 8 batches in TensorFlow's executor: two turns of 4 take 1.00 of the time of one large batch, and
-# one turn of all 8 1.01 to 1.02.
+# If turns can overlap there are at least so many: where one turn takes only one core, another
+# fills the rest. CNN28, 8 batches in TensorFlow's executor: two turns of 4 take 1.00 of the
+# time of one large batch, and one turn of all 8 1.01 to 1.02.
 _MIN_JOINT_TURNS = 2
 
-# What replicas do in turn, with variables of their own, may be so many operations of one
-# XLA program: more take longer to compile than parts that are compiled once. An MLP with metrics,
-# 16 replicas, 32 steps: 288 operations take 1.7 s to compile and 164 ms to run, in parts 1.6 s and
-# 165 ms; 768 2.4 s and 236 ms, 2.2 and 304; 2048 2.8 s and 186 ms, 3.0 and 245; 6528 16.9 s and
-# 444 ms, 11.3 and 754.
+# What replicas do in turn, with variables of their own, is a part of one XLA program up to so
+# many operations: more take longer to compile than parts that are compiled once. An MLP with
+# metrics, 16 replicas, 32 steps: 288 operations take 1.7 s to compile and 164 ms to run, in
+# parts 1.6 s and 165 ms; 768 2.4 s and 236 ms, 2.2 and 304; 2048 2.8 s and 186 ms, 3.0 and 245;
+# 6528 16.9 s and 444 ms, 11.3 and 754.
 _MAX_REPEATED_OPERATIONS = 2000
 
 
@@ -55,18 +57,14 @@ class StepGraphs:
     """Builds what an execution computes.
 
     Args:
-        plan: How the program runs.
-        step: The trace of its step; it returns the results, and with them the gradients if the
-            program has an update, or what steps hand on.
-        update: The trace of the update; `None` if it has none.
-        execution: How the steps run.
-        captures_of: As of `replicate`: what a replica has of its own instead of what step and
-            update capture, such as variables that they write.
+        step: The trace of the program's step. It returns the results, and with them the
+            gradients if the program has an update, or what steps hand on.
+        captures_of: The same as for `replicate`, for what the update captures as well.
         apart: Whether replicas have all of that of their own, which others may have written.
-        plainly: Whether each step is computed by itself, as it is: what makes steps faster takes
-            longer to build than some steps do.
-        for_executor: Takes a traced function that TensorFlow's executor would run; returns what it
-            runs.
+        plainly: Whether each step is computed by itself, as it is: what makes steps faster
+            takes longer to build than some steps do.
+        for_executor: Takes a traced function that TensorFlow's executor would run; returns what
+            it runs instead.
     """
 
     def __init__(
@@ -89,13 +87,15 @@ class StepGraphs:
         self._for_executor = (lambda function: function) if plainly else for_executor
         self._update = update
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
-        # Those of all replicas are the same.
+        # All replicas get the same results of an update, so none are kept for each.
         self._of_updates = [Collect(mode.value).of_stacked for mode in program.update_modes]
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
         self._apart = (apart or program.own_updates) and program.num_replicas > 1
         self._use(step)
-        # A gradient that depends on what steps write can be no result of a first part.
+        # A gradient that depends on what steps write cannot be a result of the first part.
         bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
+        # Where steps exchange values or hand tensors on, a whole step must end before the next
+        # begins.
         together = self._exchanges or bool(program.carried) or self._apart
         split = not bound and not together
         self._sequential = plan.sequential if split else frozenset()
@@ -109,7 +109,7 @@ class StepGraphs:
         self._in_order = waits and not self._num_in_turn
 
     def _use(self, step: Any) -> None:
-        """Takes a trace for the step, or what is left of it after its opening."""
+        """Takes a trace as the step, or as what is left of it after its opening."""
         self._step = step
         computed = tf.nest.map_structure(before_return, step.structured_outputs)
         is_pair = self._update is not None or self._program.carried
@@ -122,15 +122,11 @@ class StepGraphs:
             _check_shape(self._program.name, tensor)
 
     def __call__(self, *feeds: Any) -> Any:
-        """An execution.
+        """Runs an execution, and returns the outfeed.
 
-        Args:
-            *feeds: Each `(steps * replicas, ...)`; then what the first step of replica 0 is
-                handed, what that of replica 1 is, and so on.
-
-        Returns:
-            The outfeed; with it, if steps hand tensors on, those of the last steps of all
-            replicas, in that order too.
+        It takes each feed, `(steps * replicas, ...)`, and then what the first steps of replica
+        0, replica 1 and so on are handed. If steps hand tensors on, those of the last steps
+        come with the outfeed, in the same order.
         """
         if self._program.carried:
             return self._handing_on(feeds)
@@ -139,8 +135,7 @@ class StepGraphs:
         return (results, found[len(self._results) :]) if self._of_updates else results
 
     def _updates(self, feeds: Sequence[Any]) -> list[Any]:
-        """The results of all batches, with a weight update after each so many of them; then
-        those of the updates."""
+        """Returns the results of all batches, and then those of the weight updates."""
         rounds = self._program.repeat_count // self._num_steps
         if rounds == 1:
             found = self._one_update(feeds)
@@ -149,7 +144,8 @@ class StepGraphs:
             return found[: len(self._results)] + alone
         batches = self._num_steps * self._program.num_replicas
         parted = [tf.reshape(feed, (rounds, batches, *feed.shape[1:])) for feed in feeds]
-        # What each round returns: of its batches, of its replicas, or of its last batch.
+        # The leading axes of what a round returns: its batches, its replicas, or none for its
+        # last batch.
         stacked = {Collect.ALL: (batches,), Collect.LAST: ()}
         each = (self._program.num_replicas,)
         specs = [
@@ -168,9 +164,10 @@ class StepGraphs:
     def is_one_program(self) -> bool:
         """Whether XLA compiles the whole execution, and not its parts.
 
-        What replicas do with variables of their own is compiled once for all of them, as a
-        part, for the time of compilation not to grow with their number; unless it is little,
-        such as the metrics of a model without moving averages: then calls would take longer.
+        What replicas do with variables of their own is a part that is compiled once for all of
+        them, so that the time to compile does not grow with their number. If it is little, such
+        as the metrics of a model without moving averages, calls of that part would take longer
+        than it does.
         """
         alone = self._program.num_replicas == 1 or self._exchanges
         repeated = self._num_in_turn * self._program.num_replicas
@@ -192,7 +189,7 @@ class StepGraphs:
         return found[:num_results] + _flat(update)(found[num_results:])
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
-        """The results of some batches, and their accumulated gradients."""
+        """Returns the results of some batches, and their accumulated gradients."""
         if self._opening is not None:
             feeds = self._opened(*self._opening, feeds)
         if self._sequential:
@@ -212,7 +209,7 @@ class StepGraphs:
         return self._each_replica(run, feeds, collect, compiled=in_loop)
 
     def _handing_on(self, given: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """The steps in turn, each of which takes what the one before handed on."""
+        """Runs the steps in turn, each of which takes what the one before handed on."""
         num_feeds, num_results = len(self._program.infeed), len(self._results)
         feeds, carried = given[:num_feeds], given[num_feeds:]
         collect = self._kept
@@ -228,15 +225,9 @@ class StepGraphs:
     def _together(
         self, feeds: Sequence[Any], collect: Sequence[Collect], carried: Sequence[Any] = ()
     ) -> list[Any]:
-        """The steps in turn, each by all replicas at the same time, as they exchange values.
+        """Runs the steps in turn, each by all replicas at the same time, as they exchange values.
 
-        Args:
-            feeds: Those of all batches.
-            collect: What becomes of each result.
-            carried: What replica 0 is handed at first, what replica 1 is, and so on.
-
-        Returns:
-            The results; then what replica 0 hands on at last, what replica 1 does, and so on.
+        What is `carried` is ordered by replica, and returned like that after the results.
         """
         num_replicas = self._program.num_replicas
         num_feeds, num_carried = len(feeds), len(carried) // num_replicas
@@ -284,13 +275,13 @@ class StepGraphs:
         return results + found[len(collect) :]
 
     def _opened(self, opening: Part, rest: Part, feeds: Sequence[Any]) -> list[Any]:
-        """What the rest of all steps takes, after their openings in turn."""
+        """Does the openings of all steps in turn, and returns what the rest of all steps takes."""
         collect = [Collect.ALL] * len(_outputs(opening.function))
         drawn = self._in_turn(opening, [feeds[i] for i in opening.inputs], collect)
         return [*(feeds[i] for i in rest.inputs), *drawn]
 
     def _in_turn(self, part: Part, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
-        """A part of all steps in turn, of each replica with its own variables."""
+        """Runs a part of all steps in turn, with each replica's own variables."""
         run, specs = _flat(part.function), _outputs(part.function)
 
         def run_all(own: Sequence[Any]) -> list[Any]:
@@ -301,7 +292,7 @@ class StepGraphs:
         return self._each_replica(run_all, feeds, collect, compiled=self._execution.is_compiled)
 
     def _split_batches(self, feeds: Sequence[Any]) -> list[Any]:
-        """The first parts of all steps in any order, then the second parts in turn."""
+        """Runs the first parts of all steps in any order, then the second parts in turn."""
         first, second = split_step(self._step, self._sequential, self._structure, self._gradients)
         num_kept = len(_outputs(first.function)) - len(self._gradients)
         collect = [Collect.ALL] * num_kept + [Collect.REDUCED] * len(self._gradients)
@@ -316,10 +307,11 @@ class StepGraphs:
     def _all_steps(
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect]
     ) -> list[Any]:
-        """A function for the batches of all replicas, in any order."""
+        """Runs a function for the batches of all replicas, in any order."""
         num_replicas = self._program.num_replicas
         summed = [how is Collect.REDUCED for how in collect]
-        # A joint result has those of all replicas, as often, for what is kept of each.
+        # If results of each replica are kept apart, a joint result must have equally many of
+        # all replicas.
         unit = num_replicas if any(how.is_of_each for how in collect) else 1
         joint = self._joint_batches(function, summed, unit)
         together = None
@@ -340,7 +332,7 @@ class StepGraphs:
         )
 
     def _joint_batches(self, function: Any, summed: Sequence[bool], unit: int) -> int:
-        """How many batches, in units, a function computes at once; 1 if it cannot or should not."""
+        """Returns how many batches, a multiple of `unit`, to compute at once; 1 if none."""
         count = self._num_steps * self._program.num_replicas
         if self._plainly or count == 1 or not can_join(function, summed, count):
             return 1
@@ -353,7 +345,7 @@ class StepGraphs:
     def _jointly(
         self, together: Any, joint: int, feeds: Sequence[Any], collect: Sequence[Collect]
     ) -> list[Any]:
-        """All batches by a function that takes `joint` of them at once."""
+        """Runs all batches by a function that takes `joint` of them at once."""
         count = self._num_steps * self._program.num_replicas
         if joint == count:
             found = _flat(together)(feeds)
@@ -374,7 +366,7 @@ class StepGraphs:
         ]
 
     def _of_joint(self, how: Collect, value: Any, *, several: bool) -> Any:
-        """What becomes of a joint result; `several` of them are stacked."""
+        """Turns a joint result into what is kept; if there are `several`, they are stacked."""
         num_replicas = self._program.num_replicas
         if how is Collect.LAST:
             return value[-1]
@@ -391,7 +383,7 @@ class StepGraphs:
     def _steps(
         self, function: Any, feeds: Sequence[Any], collect: Sequence[Collect], num_replicas: int
     ) -> list[Any]:
-        """A function for each batch, those of `num_replicas` replicas in turn."""
+        """Runs a function for each batch, those of `num_replicas` replicas in turn."""
         count = self._num_steps * num_replicas
         method = self._program.accumulation.reduction
         reduction = Reduction(method, self._num_steps, num_replicas)
@@ -404,7 +396,7 @@ class StepGraphs:
         return loop(run, specs, count, feeds, collect, reduction, parallel_steps)
 
     def _as_run(self, function: Any) -> Any:
-        """A function of a batch, compiled where it is a program of its own."""
+        """Returns a function of a batch, compiled where it is a program of its own."""
         if self._execution is HostExecution.COMPILED_STEPS:
             return _compiled(function)
         return function if self._execution.is_compiled else self._for_executor(function)
@@ -412,11 +404,10 @@ class StepGraphs:
     def _each_replica(
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
     ) -> list[Any]:
-        """Runs the batches of each replica with its own variables."""
         num_replicas = self._program.num_replicas
         if num_replicas == 1 and not compiled:
             return run(feeds)
-        # Batches of replicas take turns.
+        # Element k of the data belongs to replica k mod R, in step k div R.
         parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]
         specs = [tf.TensorSpec((p.shape[0], *p.shape[2:]), p.dtype) for p in parted]
         function = tf.function(lambda *own: run(own), autograph=False, jit_compile=compiled)
@@ -428,20 +419,19 @@ class StepGraphs:
         return [_joined(*pair) for pair in zip(collect, zip(*by_replica, strict=True), strict=True)]
 
     def _called(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
-        """The results of a traced function with what a replica has of its own."""
         own = self._captures_of(replica)
         captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
-        # One trace serves all replicas: to call it as usual would take its own captures.
+        # One trace serves all replicas, and calling it as usual would take the captures of
+        # replica 0.
         return tf.nest.flatten(call_with_captures(concrete, tensors, captures))
 
 
 def _num_at_once() -> int:
-    """Steps that a parallel loop has in flight."""
     return _STEPS_PER_CORE * (os.cpu_count() or 1)
 
 
 def _joined(how: Collect, by_replica: Sequence[Any]) -> Any:
-    """What the results of all replicas become: what reaches the host is the last one's."""
+    """Joins the results of all replicas; where one reaches the host, it is the last replica's."""
     if how is Collect.REDUCED_OF_EACH:
         return tf.stack(by_replica)
     if len(by_replica) == 1 or how is Collect.LAST:
@@ -463,7 +453,7 @@ def _outputs(function: Any) -> list[Any]:
 
 
 def _compiled(function: Any) -> Any:
-    """A traced function as an XLA program of its own."""
+    """Makes a traced function an XLA program of its own."""
     outer = tf.function(lambda *given: function(*given), autograph=False, jit_compile=True)
     num_captures = len(function.captured_inputs)
     arguments = function.inputs[: len(function.inputs) - num_captures]

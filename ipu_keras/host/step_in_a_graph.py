@@ -1,7 +1,7 @@
-"""A step that is traced once and for all, as a part of a graph that is being built.
+"""Traces a step once and for all, as a part of a graph that is being built.
 
-Steps of users' functions make variables and optimizers while they are traced, so what the host
-needs, step and weight update apart, is taken from the one trace.
+Steps of users' functions make variables and optimizers while they are traced, so step and
+weight update, which the host needs apart, are taken out of one trace.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,22 +24,13 @@ _ACCUMULATED = "accumulated_gradient"
 
 
 def accumulated(gradient: tf.Tensor) -> tf.Tensor:
-    """What the weight update takes for a gradient: the sum over batches, where there are several.
-
-    Args:
-        gradient: Of one batch, in the type in which it is accumulated.
-    """
+    """Marks a gradient of one batch where the weight update takes the sum over batches."""
     return tf.identity(gradient, name=_ACCUMULATED)
 
 
 @dataclass(frozen=True)
 class StepInAGraph(TracedStep):
-    """A step whose trace cannot be made again.
-
-    Args:
-        whole: The trace of the step with the weight update after it, if it has one.
-        **fields: As of `TracedStep`; `function` and `update` are parts of `whole`.
-    """
+    """A step whose trace, `whole`, cannot be made again; step and update are parts of that."""
 
     whole: Any = None
 
@@ -54,19 +45,10 @@ class StepInAGraph(TracedStep):
         num_replicas: int,
         shards: Shards = "refused",
     ) -> "StepInAGraph":
-        """Traces a step.
+        """Traces a step, which takes tensors and returns a structure of results.
 
-        Args:
-            name: Of the program.
-            step: Takes tensors and returns a structure of results. Where it updates weights, it
-                does so with gradients that it has passed to `accumulated`.
-            given: Of the tensors.
-            purpose: What the trace is for.
-            num_replicas: Which will run it together.
-            shards: As of `replicated`.
-
-        Raises:
-            ValueError: The weight update needs a batch besides its gradients.
+        If it updates weights, it does so with gradients that it has passed to `accumulated`. A
+        `ValueError` says that the update needs anything else of a batch.
         """
         specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in given]
         with rewriting(purpose, num_replicas, shards=shards) as found:
@@ -82,28 +64,26 @@ class StepInAGraph(TracedStep):
 
     @property
     def results(self) -> Any:
-        """What a step returns, without gradients and what it hands on; a structure of tensors."""
+        """A structure of what a step returns, without gradients and what it hands on."""
         returned = self.whole.structured_outputs
         return returned[0] if isinstance(returned, tuple) else returned
 
     @property
     def num_shards(self) -> int:
-        """How many shards its scopes ask for: at least 1."""
         return num_shards_of(self.whole.graph)
 
     @property
     def can_be_traced_again(self) -> bool:
-        """Whether another trace of it can be made."""
         return False
 
     def as_written(self) -> Any:
-        """The step and its weight update without what was replaced, for XLA; or `None`."""
+        """Returns step and weight update without what was replaced, for XLA; or `None`."""
         if not self.purpose.for_xla:
             return None
         return as_written(self.whole, [one for _, one in self.replaced])
 
     def for_tensorflow(self) -> "StepInAGraph":
-        """The step without what is replaced for XLA alone, as far as that can be undone."""
+        """Returns the step without what is replaced for XLA alone, as far as that can be undone."""
         purpose = replace(self.purpose, for_xla=False)
         gone = [one for rewrite, one in self.replaced if not rewrite.applies(purpose)]
         kept = [pair for pair in self.replaced if pair[0].applies(purpose)]
@@ -112,11 +92,7 @@ class StepInAGraph(TracedStep):
 
 
 def _halves(whole: Any) -> tuple[Any, Any]:
-    """The step without the weight update, which returns the gradients too, and the update.
-
-    Args:
-        whole: The trace of both.
-    """
+    """Cuts a trace at its accumulated gradients into the step that returns them, and the update."""
     operations = whole.graph.get_operations()
     borders = [op for op in operations if op.name.rpartition("/")[2].startswith(_ACCUMULATED)]
     after = _after(borders, operations)
@@ -147,9 +123,9 @@ def _halves(whole: Any) -> tuple[Any, Any]:
 
 
 def _after(borders: Sequence[tf.Operation], operations: Sequence[tf.Operation]) -> set[str]:
-    """The names of operations that need some, and of these."""
+    """Returns the names of some operations, and of all that need them."""
     found = {op.name for op in borders}
-    for op in operations:  # each comes after what it needs
+    for op in operations:  # operations come after what they need
         before = [*(tensor.op for tensor in op.inputs), *op.control_inputs]
         if any(one.name in found for one in before):
             found.add(op.name)

@@ -1,4 +1,4 @@
-"""Loops over batches, and what becomes of the results of all of them."""
+"""Loops over batches, and decides what becomes of the results of all of them."""
 
 import enum
 from collections.abc import Callable, Sequence
@@ -10,20 +10,20 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 
-# Takes the tensors of a batch, or of many stacked; returns a list of tensors.
+# Takes the tensors of a batch, or of many stacked batches, and returns a list of tensors.
 Run = Callable[[Sequence[Any]], list[Any]]
 
 
 class Collect(enum.Enum):
     """What becomes of a result that every batch has.
 
-    - `ALL`: they are stacked along a new first axis.
-    - `LAST`: the last is kept.
-    - `LAST_OF_EACH`: the last of each replica is kept, along a new first axis.
-    - `SUM_OF_EACH`: those of each replica are added up, along a new first axis.
-    - `SUM`: they are added up.
-    - `REDUCED`: they are accumulated, as gradients are.
-    - `REDUCED_OF_EACH`: those of each replica are accumulated, along a new first axis.
+    - `ALL`: all results are stacked along a new first axis.
+    - `LAST`: only the last result is kept.
+    - `LAST_OF_EACH`: the last result of each replica is kept, along a new first axis.
+    - `SUM_OF_EACH`: the results of each replica are added up, along a new first axis.
+    - `SUM`: all results are added up.
+    - `REDUCED`: all results are accumulated, as gradients are.
+    - `REDUCED_OF_EACH`: the results of each replica are accumulated, along a new first axis.
     """
 
     ALL = "all"
@@ -36,12 +36,12 @@ class Collect(enum.Enum):
 
     @property
     def is_of_each(self) -> bool:
-        """Whether replicas' results are kept apart, and those of steps are not."""
+        """Whether the results of replicas are kept apart, but not those of steps."""
         return self.of_stacked is not self
 
     @property
     def of_stacked(self) -> "Collect":
-        """The same of results that have all replicas along their first axis."""
+        """The same for results that already have all replicas along their first axis."""
         stacked = {
             Collect.LAST_OF_EACH: Collect.LAST,
             Collect.SUM_OF_EACH: Collect.SUM,
@@ -52,28 +52,18 @@ class Collect(enum.Enum):
 
 @dataclass(frozen=True)
 class Reduction:
-    """How gradients become one.
-
-    Args:
-        method: Over the steps.
-        num_steps: How many there are.
-        num_replicas: Batches of a step, one after the other; over these it is a sum.
-    """
+    """How gradients become one: over steps by a method, and over the replicas' batches as a sum."""
 
     method: Method = Method.SUM
     num_steps: int = 1
     num_replicas: int = 1
 
     def add(self, accumulated: Any, gradient: Any, index: Any) -> Any:
-        """The accumulated gradients after one more.
-
-        Args:
-            accumulated: A tensor.
-            gradient: Of the same shape and type.
-            index: Of the batch, an integer or a tensor.
-        """
+        """Returns the accumulated gradients after that of the batch number `index`."""
         if self.method is not Method.RUNNING_MEAN:
             return accumulated + self.method.share(gradient, 0, self.num_steps)
+        # A running mean scales down what it has once a step, so only at the first replica's
+        # batch.
         num_before = tf.cast(index // self.num_replicas, gradient.dtype)
         first = tf.equal(index % self.num_replicas, 0)
         kept = tf.where(first, self.method.kept(accumulated, num_before), accumulated)
@@ -87,7 +77,7 @@ def unrolled(
     collect: Sequence[Collect],
     reduction: Reduction,
 ) -> list[Any]:
-    """A call for each batch, without a loop."""
+    """Calls a function for each batch, without a loop."""
     batches = zip(*map(tf.unstack, feeds), strict=True) if feeds else [()] * count
     found = zip(*(run(batch) for batch in batches), strict=True)
     return [_collected(how, values, reduction) for how, values in zip(collect, found, strict=True)]
@@ -121,10 +111,10 @@ def loop(
     parallel_steps: int = 1,
     carried: Sequence[Any] = (),
 ) -> list[Any]:
-    """A TensorFlow loop over batches, whose results have the shapes of `specs`.
+    """Calls a function for each batch in a TensorFlow loop; its results have the given `specs`.
 
-    Each step takes what the one before it returned after its results, the first `carried`. What
-    the last one returned comes after the results of all.
+    Each step also takes what the one before it returned after its results; the first takes
+    `carried`. What the last one returned comes after the results of all.
     """
 
     def start(how: Collect, spec: Any) -> Any:

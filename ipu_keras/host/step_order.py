@@ -1,4 +1,11 @@
-"""What a step may compute out of turn, and what has to wait for the step before."""
+"""Finds what a step may compute out of turn, and what has to wait for the step before.
+
+A training step of a model with dropout, whose weights are updated later, consists of
+
+|    opening      draws seeds, which advances a generator      of all steps in turn, first
+|    the rest     masks, forward and backward pass             of all steps, in any order
+|    sequential   updates metrics and moving averages          of all steps in turn, last
+"""
 
 from collections.abc import Collection
 
@@ -6,17 +13,11 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 
 
 def opening_ops(graph: Graph, heavy: Collection[str]) -> frozenset[str]:
-    """The operations that all steps can do in turn before they do anything else.
+    """Returns the operations that all steps can do in turn before they do anything else.
 
-    They write what nothing heavy decides, such as the states of random generators: the masks
-    of a layer's dropout depend on the step before, but the seeds alone can be drawn first.
-
-    Args:
-        graph: One step, in TensorFlow's words.
-        heavy: Names of operations that should not run in turn.
-
-    Returns:
-        Their names; empty if a result of theirs cannot be kept for all steps.
+    They write what nothing `heavy` decides, such as the states of random generators. A layer's
+    dropout masks depend on the step before; but if the seeds are drawn first, all else is free.
+    There are none if a result of theirs cannot be kept for all steps.
     """
     ops = {op.name: op for op in graph.ops}
     touching: dict[str, set[str]] = {}
@@ -28,6 +29,7 @@ def opening_ops(graph: Graph, heavy: Collection[str]) -> frozenset[str]:
                 written.add(handle)
     closures = {handle: _with_sources(touching[handle], ops) for handle in written}
     waiting = {handle for handle in written if closures[handle] & set(heavy)}
+    # A variable waits if what touches it needs anything heavy, or needs a variable that waits.
     while True:
         last = {name for handle in waiting for name in touching[handle]}
         found = {handle for handle in written - waiting if closures[handle] & last}
@@ -46,20 +48,12 @@ def opening_ops(graph: Graph, heavy: Collection[str]) -> frozenset[str]:
 
 
 def sequential_ops(graph: Graph, opening: Collection[str] = ()) -> frozenset[str]:
-    """The operations of a step that write, and those that depend on what it writes.
+    """Returns the operations of a step that write, and those that depend on what it writes.
 
-    All others give the same results in whichever order steps run. In an
-    evaluation step those are the model, whose weights are only read, but not
-    the metrics. What a sequential operation takes from another one can be kept
-    for all steps: an operation for whose result that is impossible counts as
-    sequential too.
-
-    Args:
-        graph: One step, in TensorFlow's words.
-        opening: Names of operations that all steps have done before.
-
-    Returns:
-        Names of the operations that need the steps before to be done.
+    All others give the same results in whichever order steps run. In an evaluation step these
+    are the model, whose weights are only read, but not the metrics. What a sequential operation
+    takes from another one has to be kept for all steps; if that is impossible, the other one
+    counts as sequential too.
     """
     ops = {op.name: op for op in graph.ops}
     seeds = {op.name for op in graph.ops if graph.of_op(op).writes_state} - set(opening)
@@ -81,12 +75,11 @@ def sequential_ops(graph: Graph, opening: Collection[str] = ()) -> frozenset[str
 
 
 def _variables_of(op: Op, ops: dict[str, Op]) -> set[str]:
-    """The handles, as the function is given them, of the variables that an operation has."""
+    """Returns the handles, as the function is given them, of the variables that an op uses."""
     return {name for name in _handles_of({op.name}, ops) if not ops[name].inputs}
 
 
 def _with_sources(names: Collection[str], ops: dict[str, Op]) -> set[str]:
-    """Operations with all that they depend on."""
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -99,7 +92,7 @@ def _with_sources(names: Collection[str], ops: dict[str, Op]) -> set[str]:
 
 
 def _handles_of(names: set[str], ops: dict[str, Op]) -> set[str]:
-    """What gave operations the handles of their variables, up to where those come from."""
+    """Returns what gave operations the handles of their variables, back to the first."""
     found: set[str] = set()
     pending = list(names)
     while pending:
@@ -111,7 +104,7 @@ def _handles_of(names: set[str], ops: dict[str, Op]) -> set[str]:
 
 
 def _dependents(graph: Graph) -> dict[str, list[str]]:
-    """By operation, those that take its results or must run after it."""
+    """Returns for each operation those that take its results or must run after it."""
     dependents: dict[str, list[str]] = {}
     for op in graph.ops:
         for source in (*(name for name, _ in _sources(op)), *op.after):
@@ -120,8 +113,8 @@ def _dependents(graph: Graph) -> dict[str, list[str]]:
 
 
 def _reached(start: set[str], dependents: dict[str, list[str]]) -> set[str]:
-    # Not in one pass over the operations: TensorFlow adds the edges that order
-    # operations later, also to earlier ones.
+    # One pass over the operations is not enough: TensorFlow adds the edges that order
+    # operations later, and also to earlier operations.
     reached: set[str] = set()
     pending = list(start)
     while pending:
@@ -139,6 +132,6 @@ def _can_be_kept(tensor: TensorSpec) -> bool:
 
 
 def _sources(op: Op) -> list[tuple[str, int]]:
-    """The results that it takes: an operation's name and which of its results."""
+    """Returns the results that an operation takes: an operation's name and which of its results."""
     parts = (name.partition(":") for name in op.inputs)
     return [(name, int(result or 0)) for name, _, result in parts]

@@ -1,4 +1,4 @@
-"""A step as the host runs it, traced as a function of its own."""
+"""Traces a step as the host runs it, as a function of its own."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,26 +19,19 @@ from ipu_keras.tracing.replication import Shards
 
 
 def variables_of(functions: Iterable[Any]) -> tuple[TensorSpec, ...]:
-    """The variables that traced functions read or write, each once.
-
-    Args:
-        functions: Each a `tf.ConcreteFunction`.
-    """
+    """Returns the variables that traced functions read or write, each once."""
     distinct = {id(v): v for function in functions for v in function.graph.variables}
     return tuple(TensorSpec(tuple(v.shape.as_list()), v.dtype.name) for v in distinct.values())
 
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A step as the host runs it.
+    """A step as the host runs it, and the weight update, if the program has one.
 
     Args:
-        function: A `tf.ConcreteFunction`.
-        purpose: What it was traced for.
-        replaced: What rewrites replaced in it.
-        could_fuse: Whether it has batch normalizations that TensorFlow computes faster if it
-            is traced for TensorFlow.
-        update: The trace of the weight update, if the program has one.
+        replaced: What rewrites replaced in the traces.
+        could_fuse: Whether it has batch normalizations that TensorFlow computes faster if they
+            are traced for TensorFlow.
     """
 
     function: Any
@@ -49,28 +42,25 @@ class TracedStep:
 
     @property
     def variables(self) -> tuple[TensorSpec, ...]:
-        """Those of the step and of the weight update."""
         return variables_of(
             [self.function] if self.update is None else [self.function, self.update]
         )
 
     @property
     def can_be_traced_again(self) -> bool:
-        """Whether another trace of it can be made."""
         return True
 
     def as_written(self) -> Any:
-        """The step without what was replaced, for XLA; `None` if there is no such trace.
+        """Returns the step without what was replaced, for XLA; `None` if there is no such trace.
 
-        Returns:
-            A `tf.ConcreteFunction`, or one `AsWritten`.
+        It is a `tf.ConcreteFunction`, or one `AsWritten`.
         """
         if not self.purpose.for_xla or self.update is not None:
             return None
         return as_written(self.function, [one for _, one in self.replaced])
 
     def for_tensorflow(self) -> "TracedStep | None":
-        """The step without what is replaced for XLA alone; `None` if there is no such trace."""
+        """Returns the step without what is replaced for XLA alone; `None` if it cannot be."""
         purpose = replace(self.purpose, for_xla=False)
         gone = [one for rewrite, one in self.replaced if not rewrite.applies(purpose)]
         kept = [pair for pair in self.replaced if pair[0].applies(purpose)]
@@ -85,11 +75,7 @@ class TracedStep:
         return self.update is not None and one.result.graph is self.update.graph
 
     def for_executor(self, function: Any) -> Any:
-        """A function of the step or its parts, with what is rewritten in finished functions.
-
-        Args:
-            function: A `tf.ConcreteFunction` that TensorFlow's executor would run.
-        """
+        """Applies rewrites to a finished function that TensorFlow's executor would run."""
         for rewrite in rewrites_for(replace(self.purpose, for_xla=False)):
             if rewrite.rewrites is not None:
                 function = rewrite.rewrites(function)
@@ -99,10 +85,7 @@ class TracedStep:
 def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedStep:
     """Traces one step as a function of its own, which is called once per step.
 
-    Args:
-        program: Whose step it is.
-        for_xla: Whether to write it as XLA likes it, or as TensorFlow does.
-        onednn: Whether TensorFlow computes with oneDNN.
+    It is written as XLA likes it, or as TensorFlow does.
     """
 
     num_fed = len(program.infeed)
@@ -126,12 +109,7 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
 
 @dataclass
 class Found:
-    """What was found and done while something was traced; complete when that is over.
-
-    Args:
-        replaced: As of `TracedStep`.
-        could_fuse: As of `TracedStep`.
-    """
+    """What was found and done while something was traced, as in `TracedStep`, once that is over."""
 
     replaced: Sequence[tuple[Rewrite, Replaced]] = ()
     could_fuse: bool = False
@@ -141,15 +119,11 @@ class Found:
 def rewriting(
     purpose: Purpose, num_replicas: int, *, shards: Shards = "refused"
 ) -> Iterator[Found]:
-    """While tracing, has operations written as the host computes them best.
-
-    Args:
-        purpose: What is traced.
-        num_replicas: Which will run it together.
-        shards: As of `replicated`.
-    """
+    """While this is open, operations are traced as the host computes them best."""
     rewrites = rewrites_for(purpose)
     found = Found()
+    # Callbacks of rewrites see an operation in the order in which they are opened, that of the
+    # table.
     with ExitStack() as opened:
         opened.enter_context(replicated(num_replicas, shards=shards))
         replaced = [
@@ -169,7 +143,7 @@ def rewriting(
 
 def _update_of(name: str, update: Callable[[list], Any], wants_results: bool) -> Callable:
     def run(*gradients):
-        # Keras's return what nobody wants.
+        # Keras's updates return what nobody wants.
         returned = update(list(gradients))
         return list(returned) if wants_results else []
 

@@ -1,4 +1,4 @@
-"""What the package does without, as a private name has another form than the one it relies on.
+"""Does without what needs a private name that has another form than expected.
 
 Results are the same without it, and take longer.
 """
@@ -37,23 +37,20 @@ class Fallbacks:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often, by what was done without, as it is now."""
+        """How often each speed-up was done without, by its name, as it is now."""
         with self._lock:
             return MappingProxyType(dict(self._counts))
 
     def attempt(
         self, speed: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """Calls a function that needs private names.
+        """Calls a function that needs private names; returns `None` if one has another form.
+
+        An `ImportError` counts as well: the library of a compiled module may lack a symbol.
 
         Args:
-            speed: What is done without if it cannot be called.
-            function: It changes nothing before it has found the names.
-            *args: What it takes.
-            **kwargs: What it takes.
-
-        Returns:
-            What it returns; `None` if a name has another form, or its library lacks a symbol.
+            speed: The speed-up that is lost, in the words of the log.
+            function: Must change nothing before it has found all its names.
         """
         try:
             return function(*args, **kwargs)
@@ -71,5 +68,4 @@ class Fallbacks:
 
 @functools.cache
 def fallbacks() -> Fallbacks:
-    """Those of the process."""
     return Fallbacks()

@@ -1,8 +1,8 @@
 """Private names of other libraries, and the forms of them that the package relies on.
 
-A library may change a private name in any version. A `PrivateName` is looked up and compared with
-its form when it is used, so that a changed one says what has changed, and stops only who uses it.
-The folders beside this file have the names, one for each library.
+A library may change a private name in any version. A `PrivateName` is looked up and compared
+with its form when it is used, so that a changed one says what has changed, and stops only those
+who use it. The folders beside this file have the names, one folder for each library.
 """
 
 import dis
@@ -18,24 +18,24 @@ _NO_MEMBERS: Mapping[str, "Form"] = MappingProxyType({})
 
 
 class FormError(RuntimeError):
-    """A private name that does not have the form that the package relies on."""
+    """Says that a private name does not have the form that the package relies on."""
 
 
 class Form(ABC):
-    """What the package relies on of an object. As text, it says what is expected."""
+    """What the package relies on in an object. Its text says what is expected."""
 
     @abstractmethod
     def mismatch(self, found: Any) -> str | None:
-        """What an object is instead, in a few words; `None` if it has this form."""
+        """Says in a few words what an object is instead; `None` if it has this form."""
 
 
 class Function(Form):
-    """A function, or whatever is called like one.
+    """A function, or another object that can be called.
 
     Args:
-        *positional: Its first parameters, which are given by position; of a method that is looked
-            up in its class, `self` as well.
-        keywords: Parameters that are given by name. Further ones need defaults.
+        *positional: The first parameters, which are given by position; `self` too for a method
+            that is looked up in its class.
+        keywords: Parameters that are given by name. Any further parameter must have a default.
     """
 
     def __init__(self, *positional: str, keywords: Iterable[str] = ()):
@@ -68,7 +68,7 @@ class Function(Form):
 
 
 class Compiled(Form):
-    """A function of a compiled module, which does not tell its parameters."""
+    """A function of a compiled module, whose parameters cannot be inspected."""
 
     def __str__(self) -> str:
         return "a compiled function"
@@ -78,12 +78,12 @@ class Compiled(Form):
 
 
 class Class(Form):
-    """A class.
+    """A class with certain attributes and methods.
 
     Args:
-        *attributes: What it has.
-        members: Forms of what it has, such as of its methods.
-        assigned: Attributes of its instances, which one of its methods, or of its bases, assigns.
+        *attributes: Names that the class must have, whatever they are.
+        members: Forms of what the class has, such as of its methods.
+        assigned: Attributes of instances, which a method of the class or of a base must assign.
     """
 
     def __init__(
@@ -119,11 +119,7 @@ class Class(Form):
 
 
 class Module(Form):
-    """A module.
-
-    Args:
-        **members: Forms of what it has.
-    """
+    """A module, with the forms of what it has."""
 
     def __init__(self, **members: Form):
         self._members = members
@@ -140,11 +136,7 @@ class Module(Form):
 
 
 class Value(Form):
-    """An object that is neither a function nor a class.
-
-    Args:
-        kind: What it is an instance of.
-    """
+    """An object of a given type that is neither a function nor a class."""
 
     def __init__(self, kind: type):
         self._kind = kind
@@ -157,12 +149,11 @@ class Value(Form):
 
 
 class PrivateName:
-    """A private name of a library.
+    """A private name of a library, and its form.
 
     Args:
         module: The module that has it, whose first part is the library.
-        name: What it is called there; with dots for an attribute of what is there.
-        form: What is relied on.
+        name: The name in the module; dots lead to attributes of what is there.
 
     Example:
 
@@ -176,16 +167,17 @@ class PrivateName:
         self.form = form
         self.module = module
         self._parts = name.split(".")
-        # Compared once: what is found next time is mostly the same object.
+        # The object that was compared last: comparing reads byte code, and the same object is
+        # found next time, unless somebody has replaced it.
         self._fitting: Any = None
 
     def get(self) -> Any:
-        """What has this name now.
+        """Returns what has this name now.
 
-        Raises:
-            FormError: There is none, or it has another form.
+        A `FormError` says that there is nothing, or something of another form.
         """
-        # Some are asked for at every operation of a graph.
+        # `import_module` takes far longer than this look-up, and some names are asked for at
+        # every operation of a graph.
         found: Any = None if self._fitting is None else sys.modules.get(self.module)
         try:
             if found is None:
@@ -214,7 +206,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def _plain(signature: inspect.Signature) -> inspect.Signature:
-    """A signature without annotations."""
+    """Leaves annotations out, which would make a message unreadable."""
     parameters = signature.parameters.values()
     return signature.replace(
         parameters=[item.replace(annotation=inspect.Parameter.empty) for item in parameters],
@@ -230,7 +222,7 @@ def _version(library: str) -> str:
 
 
 def _kind(found: Any) -> str:
-    """What an object is, in the words of forms."""
+    """Names the kind of an object in the words that forms use."""
     if inspect.isclass(found):
         return "a class"
     if inspect.isroutine(found):
@@ -245,7 +237,7 @@ def _described(kind: str, *parts: str) -> str:
 
 
 def _joined(kind: str, *parts: str) -> str | None:
-    """The differences of an object of the right kind; `None` if there are none."""
+    """Describes the differences of an object of the right kind; `None` if there are none."""
     return _described(kind, *parts) if parts else None
 
 
@@ -262,7 +254,7 @@ def _members_mismatch(
 
 
 def _codes(owner: type) -> list[CodeType]:
-    """What the methods of a class, and of its bases, were compiled to."""
+    """Returns the compiled code of the methods of a class and of its bases."""
     items = (item for base in owner.__mro__ for item in vars(base).values() if callable(item))
     codes = (getattr(inspect.unwrap(item), "__code__", None) for item in items)
     return [code for code in codes if code is not None]
@@ -271,13 +263,15 @@ def _codes(owner: type) -> list[CodeType]:
 def _stores(code: CodeType, name: str) -> bool:
     """Whether compiled code assigns an attribute.
 
-    `dis.get_instructions` would say so too, and take as long as everything else that is compared.
+    `dis.get_instructions` would tell too, but takes as long as everything else that is
+    compared.
     """
     if name not in code.co_names:
         return False
-    # An instruction is two bytes; of a position above 255 a prefix has the rest, which is left out.
+    # An instruction is two bytes. For a position above 255 a prefix instruction holds the high
+    # bits; those are not compared, so two names 256 positions apart count as one.
     instruction = bytes((dis.opmap["STORE_ATTR"], code.co_names.index(name) & 0xFF))
     place = code.co_code.find(instruction)
-    while place > 0 and place % 2:  # within another instruction
+    while place > 0 and place % 2:  # it began within another instruction
         place = code.co_code.find(instruction, place + 1)
     return place >= 0

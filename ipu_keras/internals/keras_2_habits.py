@@ -1,8 +1,8 @@
-"""What scripts for Keras 2 do that Keras 3 refuses, and how to write it now.
+"""Explains what scripts for Keras 2 do that Keras 3 refuses, and how to write it now.
 
-IPU software came with Keras 2, so scripts for IPUs are full of it. Errors of Keras 3 say what is
-wrong, and mostly not what has changed: an explanation is added to those that pass through code of
-this package. Nothing is hooked for it. The texts are Keras's own, which a test provokes one by one.
+IPU software came with Keras 2, so scripts for IPUs are full of it. Errors of Keras 3 say what
+is wrong but seldom what has changed, so an explanation is added to those that pass through code
+of this package. Nothing is hooked for it. A test provokes each of Keras's texts.
 """
 
 import functools
@@ -19,13 +19,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class _Habit:
-    """Something that Keras 2 took.
+    """Something that Keras 2 took, known by the type and text of an error of Keras 3 or Python.
 
     Args:
-        error: The kind of error that Keras 3, or Python, raises.
         text: A regular expression for what the error says.
-        instead: What has changed, and what to write.
-        owner: Of a missing attribute: the module of the class of what lacks it.
+        owner: For a missing attribute: the prefix of the module of the class that lacks it.
     """
 
     error: type[Exception]
@@ -34,10 +32,10 @@ class _Habit:
     owner: str = ""
 
     def is_behind(self, error: BaseException, said: str) -> bool:
-        """Whether it is what raised an error, which says this."""
+        """Whether this habit has caused an error, which says `said`."""
         if not isinstance(error, self.error) or not re.search(self.text, said):
             return False
-        # `None` where TensorFlow has raised the error again.
+        # AutoGraph raises an error again by its text alone, so the copy has no `obj`.
         owner = getattr(error, "obj", None)
         return owner is None or any(
             kind.__module__.startswith(self.owner) for kind in type(owner).__mro__
@@ -183,7 +181,7 @@ _HABITS = (
         rf"^(\w+\.\w+\(\) )?{_UNEXPECTED} '{_LOADING}'$",
         _LOADED,
     ),
-    # This is how `evaluate` says it.
+    # `evaluate` takes `**kwargs`, and words its refusal itself.
     _Habit(ValueError, rf"^Arguments not recognized: .*'{_LOADING}'", _LOADED),
     _Habit(
         TypeError,
@@ -233,13 +231,10 @@ _BEGINNING = "This is written for Keras 2. In Keras 3:"
 
 
 def explain(error: BaseException) -> None:
-    """Adds to an error of Keras 3 what Keras 2 took, if it is one of those, as a note.
+    """Adds a note to an error of Keras 3 if Keras 2 took what has caused it; at most once.
 
-    Notes of an error that it stands for are kept. Its type and text stay as they are; Python
-    prints notes below them.
-
-    Args:
-        error: That passes by. It is explained once.
+    The error's type and text stay as they are, as users match them; Python prints notes below.
+    Notes of an error that it stands for are kept.
 
     Example:
 
@@ -257,21 +252,13 @@ def explain(error: BaseException) -> None:
 
 
 def advice(error: BaseException) -> str:
-    """What to write in place of what Keras 2 took; empty if the error is of something else.
-
-    Args:
-        error: Of Keras 3, or one with its type and text.
-    """
+    """Says what to write instead; empty if the error has another cause."""
     said = str(error)
     return next((habit.instead for habit in _HABITS if habit.is_behind(error, said)), "")
 
 
 def explained(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """A function whose errors are explained, if Keras 2 would not have raised them.
-
-    Args:
-        function: A method that users call, and that calls Keras.
-    """
+    """Wraps a method that users call and that calls Keras, so that `explain` sees its errors."""
 
     @functools.wraps(function)
     def explaining(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -1,14 +1,11 @@
-"""Notes of errors that TensorFlow and Keras raise again, as others with more text."""
+"""Keeps the notes of errors that TensorFlow and Keras raise again with more text."""
 
 
 def keep_notes(error: BaseException) -> None:
-    """Gives an error the notes of the one that it stands for, which was being handled.
+    """Gives an error the notes of the one that was being handled when it was raised.
 
-    Errors in a function that AutoGraph has converted, or in the call of a layer, are raised again
-    by their texts alone, and Python does not print what they were raised from.
-
-    Args:
-        error: That passes by.
+    Errors in a function that AutoGraph has converted, or in the call of a layer, are raised
+    again by their texts alone, and Python does not print what they were raised from.
 
     Example:
 
@@ -26,6 +23,7 @@ def keep_notes(error: BaseException) -> None:
     """
     known = getattr(error, "__notes__", [])
     inner = error.__context__
+    # Only an error whose whole text is in the later one is the same error, told again.
     while inner is not None and str(inner) in str(error):
         for note in getattr(inner, "__notes__", []):
             if note not in known:

@@ -1,4 +1,4 @@
-"""Draws the phase that something is in."""
+"""Draws the phase that a compilation or a profile is in, by Rich."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -16,17 +16,18 @@ Draw = Callable[[Progress], None]
 
 @contextlib.contextmanager
 def display_on(stream: TextIO) -> Iterator[Draw]:
-    """What draws on a stream, and leaves nothing on a terminal when it is over.
+    """Yields a function that draws on a stream: a spinner on a terminal, else lines.
 
-    Args:
-        stream: A terminal, or something else that gets a line for each phase.
+    There is one line for each phase. The spinner is gone when the context ends; lines stay.
     """
     console = Console(file=stream)
     if not stream.isatty() or console.is_dumb_terminal:
         yield _lines_on(stream)
         return
     spinner = Spinner("dots")
-    # One line, so that whatever else is written meanwhile stays. Streams are left as they are.
+    # Rich would replace `sys.stdout` and `sys.stderr` to keep its drawing below what others
+    # write. One cropped line needs no such help, and users who have replaced the streams keep
+    # theirs.
     with Live(
         console=console,
         transient=True,
@@ -45,11 +46,7 @@ def display_on(stream: TextIO) -> Iterator[Draw]:
 
 
 def line(progress: Progress) -> str:
-    """The phase in words.
-
-    Args:
-        progress: What is shown.
-    """
+    """The phase in words."""
     name, seconds, in_all = progress.now()
     if not name:
         return f"{progress.title}: {in_all:.1f} s"

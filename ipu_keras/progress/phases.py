@@ -1,11 +1,10 @@
-"""Which phase a compilation or a profile is in.
+"""Says which phase a compilation or a profile is in.
 
-Doors open `showing`, and what they call says `phase`. A display is drawn by a thread of its own,
-which begins to draw after two seconds, so that nothing is imported and nothing drawn for what is
-over by then. Where nothing will be shown there is no thread either, and a phase costs one look-up
-of a context variable.
-
-Displays belong to the context that opened them: compilations in several threads do not mix.
+Entry points such as `fit` open `showing`, and what they call says `phase`. A thread draws, and
+only after two seconds, so that a short compilation imports no library and draws nothing. Where
+nothing is to be shown there is no thread either, and a phase costs one look-up of a context
+variable. Displays belong to the context that opened them: compilations in several threads do
+not mix.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from ipu_keras.progress.progress import Progress
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.names import legible
 
-# What is over before is not worth a line.
+# Something shorter is over before a user would wonder what it does.
 SECONDS_BEFORE = 2.0
 _SECONDS_BETWEEN = 0.1
 
@@ -32,11 +31,7 @@ _LINE = threading.Lock()
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Around a phase of what is shown, if anything is.
-
-    Args:
-        name: Of the phase, as users read it.
-    """
+    """Names the phase, as users read it, that runs within this context."""
     progress = _SHOWN.get()
     if progress is None:
         yield
@@ -50,15 +45,11 @@ def phase(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def showing(title: str, *, seconds_before: float = SECONDS_BEFORE) -> Iterator[None]:
-    """Around a compilation or a profile, shows which phase it is in if it takes long.
+    """Shows which phase a compilation or a profile is in, if it takes long.
 
     `--show_progress_bar` of `TF_POPLAR_FLAGS` decides: `auto` draws on a terminal; `true` also
-    writes a line for each phase where the standard error is none; `false` shows nothing. Within
-    another one, nothing is opened: the outer one shows the phases of both.
-
-    Args:
-        title: What is compiled or profiled.
-        seconds_before: Seconds after which it takes long.
+    writes a line for each phase where the standard error is no terminal; `false` shows nothing.
+    Within another `showing` nothing is opened: the outer one shows the phases of both.
     """
     stream = sys.stderr
     if _SHOWN.get() is not None or not _is_wanted(stream):
@@ -82,7 +73,7 @@ def showing(title: str, *, seconds_before: float = SECONDS_BEFORE) -> Iterator[N
 
 
 def _is_wanted(stream: TextIO | None) -> bool:
-    # Processes without a console have no such stream.
+    # In a process without a console, such as one of `pythonw`, `sys.stderr` is `None`.
     if stream is None:
         return False
     chosen = current_flags().show_progress_bar
@@ -95,7 +86,7 @@ def _show(
     if is_over.wait(seconds_before) or not _LINE.acquire(blocking=False):
         return
     try:
-        # Most of what is compiled is done by now, and needs no library that draws.
+        # Importing Rich takes a tenth of a second, which most compilations never have to pay.
         from ipu_keras.progress.display import display_on
 
         with display_on(stream) as draw:

@@ -24,7 +24,7 @@ def main() -> None:
     )
     parser.add_argument("-m", dest="module", metavar="module", help="a module instead of a script")
     parser.add_argument("script", nargs="?", help=argparse.SUPPRESS)
-    # What comes after the script or the module is theirs.
+    # Options after the script or the module belong to it, so argparse must not see them.
     own = 3 if sys.argv[1:2] == ["-m"] else 2
     given, rest = parser.parse_args(sys.argv[1:own]), sys.argv[own:]
     script = given.script
@@ -36,7 +36,7 @@ def main() -> None:
     tf.compat.v1.disable_v2_behavior()
     install()
     if script is None:
-        # The folder that the command is run in stays the first that is searched, as with Python.
+        # As with `python -m`, the current folder stays the first entry of `sys.path`.
         sys.argv = [given.module, *rest]
         runpy.run_module(given.module, run_name="__main__", alter_sys=True)
     else:

@@ -1,4 +1,4 @@
-"""TensorFlow 1 for scripts that import TensorFlow, while libraries get TensorFlow 2."""
+"""Gives scripts TensorFlow 1 when they import `tensorflow`, while libraries get TensorFlow 2."""
 
 import builtins
 import sys
@@ -19,8 +19,8 @@ from ipu_keras.internals.tensorflow.legacy_modules import (
 _V1 = tf.compat.v1
 _NAME = "tensorflow"
 
-# Where installed libraries are, which know what version they import. In a checkout the project
-# itself is elsewhere.
+# Modules below these folders were written for the TensorFlow that is installed. In a checkout
+# the project's own packages are in none of them, so these are listed apart.
 _LIBRARIES = tuple(
     Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
@@ -35,11 +35,15 @@ _DROPPED = (
 
 
 class TensorFlow1(ModuleType):
-    """`tensorflow` with the names of `tf.compat.v1`; modules that it lacks are TensorFlow's own."""
+    """The module `tensorflow` with the names of `tf.compat.v1`.
+
+    Submodules that `tf.compat.v1` lacks, such as `tensorflow.python`, are TensorFlow's own.
+    """
 
     def __init__(self) -> None:
         super().__init__(_NAME, _V1.__doc__)
-        # So that `tf.compat.v1` is one module, however it is come by.
+        # `tf.compat.v1` has a `compat` of its own, with other module objects than `tf.compat`
+        # has.
         self.compat = tf.compat
         self.__path__ = tf.__path__
         self.__file__ = tf.__file__
@@ -65,11 +69,7 @@ class TensorFlow1(ModuleType):
 
 
 class Imports:
-    """`builtins.__import__` for a script: what is not a library imports TensorFlow 1.
-
-    Args:
-        plain: Imports as Python does.
-    """
+    """Stands in for `builtins.__import__`: what is not a library imports TensorFlow 1."""
 
     def __init__(self, plain: Callable[..., Any]):
         self._plain = plain
@@ -83,6 +83,8 @@ class Imports:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
+        # A library is told apart by the file of the importing module: a hook in `sys.modules`
+        # or an importer would give every module of the process the same TensorFlow.
         if level or name.partition(".")[0] != _NAME or _is_of_a_library(globals):
             return self._plain(name, globals, locals, fromlist, level)
         found = self._module(name)
@@ -96,10 +98,10 @@ class Imports:
         return found if fromlist else self._tensorflow
 
     def _module(self, name: str) -> ModuleType | None:
-        """The module of TensorFlow 1 by a name such as `tensorflow.train`, if there is one."""
+        """Returns TensorFlow 1's module of a name such as `tensorflow.train`, or `None`."""
         found: Any = self._tensorflow
         _, *parts = name.split(".")
-        if parts[:1] == ["keras"]:  # is the same in both, and lazy
+        if parts[:1] == ["keras"]:  # `keras` is the same in both, and lazy
             return None
         for part in parts:
             found = getattr(found, part, None)
@@ -107,16 +109,12 @@ class Imports:
 
 
 def install() -> None:
-    """Gives everything but libraries TensorFlow 1, for the rest of the process."""
+    """Gives everything but libraries TensorFlow 1 for the rest of the process."""
     builtins.__import__ = imports_of_scripts(builtins.__import__)
 
 
 def imports_of_scripts(plain: Callable[..., Any]) -> Imports:
-    """What imports for scripts; from now on, `tf.compat.v1` has the names that it dropped.
-
-    Args:
-        plain: Imports as Python does.
-    """
+    """Returns what imports for scripts, and gives `tf.compat.v1` the names that it dropped."""
     give_legacy_names(layers_of_tensorflow_1(), cells_of_tensorflow_1())
     return Imports(plain)
 

@@ -1,4 +1,4 @@
-"""From TensorFlow functions to the compiler's graphs."""
+"""Turns TensorFlow functions into graphs of the compiler, and takes traces apart for the host."""
 
 from ipu_keras.tracing.as_written import Replaced as Replaced
 from ipu_keras.tracing.as_written import as_written as as_written

@@ -1,4 +1,4 @@
-"""Gradients that the steps of a loop accumulate, noted in the graph of a step."""
+"""Notes in a step's graph what a loop accumulates, and checks that nothing of it is lost."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,35 +13,30 @@ _HIDDEN = "ipu_hides_accumulators"
 
 
 def note_accumulation(count: int) -> None:
-    """Notes in the graph that is being traced that an optimizer updates weights now and then.
-
-    Args:
-        count: After how many batches.
-    """
+    """Notes in the graph being traced that an optimizer updates weights once in `count` batches."""
     graph = tf.compat.v1.get_default_graph()
     if not tf.executing_eagerly() and is_trace(graph):
         graph.add_to_collection(_COUNTS, count)
 
 
 def hide_accumulators() -> None:
-    """Has what accumulates be known to nobody but the function that is being traced.
+    """Lets only the function that is being traced know its accumulators.
 
-    Whoever calls that has to call `begun_accumulators` before.
+    Whoever calls that function has to call `begun_accumulators` before.
     """
     tf.compat.v1.get_default_graph().add_to_collection(_HIDDEN, True)
 
 
 def are_accumulators_hidden() -> bool:
-    """Whether the outermost function that is being traced has called `hide_accumulators`."""
     graph = outermost_trace()
     return graph is not None and bool(graph.get_collection(_HIDDEN))
 
 
 def note_accumulators(variables: Sequence[Any]) -> None:
-    """Notes in the outermost function that is being traced which variables begin with zeros.
+    """Notes in the outermost function being traced which variables have to begin with zeros.
 
-    Args:
-        variables: Of the session's graph around it, of which its scripts know nothing.
+    They are in the session's graph around it, but scripts do not know them, so the initializers
+    that scripts run do not reach them.
     """
     graph = outermost_trace()
     for variable in variables:
@@ -49,13 +44,9 @@ def note_accumulators(variables: Sequence[Any]) -> None:
 
 
 def begun_accumulators(graph: Any) -> list[tf.Tensor]:
-    """Gives accumulators their zeros, in a session that has not done so yet.
+    """Gives a traced function's accumulators their zeros, in a session that has not done so yet.
 
-    Args:
-        graph: Of the function that was traced; the session's is the current one.
-
-    Returns:
-        What is there when they have values.
+    The tensors that it returns exist once the accumulators have values.
     """
     variables = {id(one): one for one in graph.get_collection(_ACCUMULATORS)}
     return [_begun(variable) for variable in variables.values()]
@@ -69,20 +60,13 @@ def _begun(variable: Any) -> tf.Tensor:
         with tf.control_dependencies([done]):
             return tf.constant(True)
 
+    # Decided when the session runs, as one graph may serve several sessions.
     is_there = tf.raw_ops.VarIsInitializedOp(resource=variable.handle)
     return tf.cond(is_there, lambda: tf.constant(True), zeros)
 
 
 def check_accumulations(graph: Any, num_steps: int) -> None:
-    """Checks that a loop ends with an update, as what is left over would be lost.
-
-    Args:
-        graph: Of a step.
-        num_steps: How many the loop has.
-
-    Raises:
-        tf.errors.FailedPreconditionError: It does not.
-    """
+    """Checks that a loop of `num_steps` steps ends with an update, as the rest would be lost."""
     for count in graph.get_collection(_COUNTS):
         if num_steps % count:
             raise tf.errors.FailedPreconditionError(

@@ -1,4 +1,4 @@
-"""Traced functions as users wrote them, without what was replaced for the host's speed."""
+"""Gives traced functions as users wrote them, without what was replaced for the host's speed."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -20,27 +20,17 @@ from ipu_keras.tracing.definitions import (
 
 @dataclass(frozen=True)
 class Replaced:
-    """A result of an operation that users do not get.
-
-    Args:
-        result: Of the operation.
-        other: What they get.
-    """
+    """A result as the user's code asked for it, and the other one that it got instead."""
 
     result: tf.Tensor
     other: tf.Tensor
 
 
 def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
-    """As `undone`, but no more than what lowering takes, in a tenth of the time.
+    """Undoes replacements in the definition of a function, as far as lowering needs it.
 
-    Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
-        replaced: What was replaced in it while it was traced.
-
-    Returns:
-        An `AsWritten`, or the function itself if nothing was replaced; `None` if something was
-        replaced in a function that it calls.
+    No second graph is built, which would take ten times as long. If nothing was replaced, the
+    function itself is returned; `None` if something was replaced in a function that it calls.
     """
     if not replaced:
         return concrete
@@ -49,18 +39,11 @@ def as_written(concrete: Any, replaced: Sequence[Replaced]) -> Any:
 
 
 class AsWritten:
-    """A traced function without replacements, for whoever lowers it or tells it from others.
+    """A traced function without replacements, for whoever lowers it or compares it with others.
 
-    It has what they ask a `tf.ConcreteFunction` for. Its graph is the one with replacements: only
-    in its definition tensors are renamed.
-
-    Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
-        replaced: What was replaced in its own graph while it was traced.
-
-    Attributes:
-        instead: What the operations of its graph take instead of other tensors, by reference
-            of those.
+    It has what they ask of a `tf.ConcreteFunction`. Its graph still has the replacements:
+    tensors are renamed only in its definition. `instead` has the original of each replacement,
+    by `ref()`.
     """
 
     def __init__(self, concrete: Any, replaced: Sequence[Replaced]):
@@ -73,7 +56,7 @@ class AsWritten:
 
     @cached_property
     def function_def(self) -> FunctionDef:
-        """Its definition, with a name of its own."""
+        """The definition without replacements, under a name of its own."""
         definition = function_definition()
         definition.CopyFrom(self._concrete.function_def)
         definition.signature.name = another_name(definition.signature.name)
@@ -85,12 +68,11 @@ class AsWritten:
 
     @property
     def name(self) -> bytes:
-        """That of its definition."""
         return self.function_def.signature.name.encode()
 
     @contextlib.contextmanager
     def defined(self) -> Iterator[None]:
-        """While this is open, TensorFlow knows it by its name."""
+        """While this is open, TensorFlow knows the function by its name."""
         eager_context().add_function_def(self.function_def)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Reads a traced TensorFlow function into an `ir.Graph`."""
+"""Reads a traced TensorFlow function into an `ir.Graph` of TensorFlow's own operations."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from ipu_keras.ir import Graph, Op, TensorSpec
 
 _LOOPS = frozenset({"StatelessWhile", "While"})
 
-# TensorFlow calls these stateful too. Reading changes nothing, and what a call
-# or a loop does is said by the ops of its body.
+# TensorFlow marks these as stateful too. But reading changes nothing, and whether a call or a
+# loop changes anything is said by the ops of its body.
 _ONLY_READS_OR_CALLS = frozenset(
     {
         "ReadVariableOp",
@@ -27,14 +27,9 @@ _ONLY_READS_OR_CALLS = frozenset(
 
 
 def graph_of(concrete) -> Graph:
-    """The graph of a `tf.ConcreteFunction`, with the functions it calls.
+    """Returns the graph of a `tf.ConcreteFunction`, with the functions that it calls.
 
-    Args:
-        concrete: The traced function.
-
-    Returns:
-        Its ops, and those of loop bodies, branches and called functions; without what nothing
-        needs, which TensorFlow does not run.
+    Operations that no result or effect needs are left out, as TensorFlow does not run them.
     """
     functions: dict[str, Graph] = {}
     _collect_functions(concrete.graph, functions)
@@ -51,18 +46,15 @@ def _collect_functions(func_graph, functions: dict[str, Graph]) -> None:
 
 
 def names_of_functions(func_graph: Any) -> tuple[str, ...]:
-    """The names of the functions that the operations of a graph may call.
-
-    Those of TensorFlow 1's `Defun` are among them.
-    """
+    """Returns the names of the functions that a graph knows, `Defun`s of TensorFlow 1 included."""
     return tuple(map(_text, functions_in(func_graph)))
 
 
 def called_functions(func_graph: Any) -> dict[str, Any]:
-    """The functions that the operations of a graph may call, by name.
+    """Returns the functions that the operations of a graph may call, by name.
 
-    Those of TensorFlow 1's `Defun`, which a few of its own gradients still are,
-    have no graph and are left out.
+    Those of TensorFlow 1's `Defun`, which a few of its own gradients still are, have no graph
+    and are left out.
     """
     return {
         _text(name): function
@@ -72,10 +64,10 @@ def called_functions(func_graph: Any) -> dict[str, Any]:
 
 
 def names_called(op: Any) -> tuple[str, ...]:
-    """The names of the functions that an operation calls: branches, bodies, what it is given."""
+    """Returns the names of functions among an operation's attributes: branches, bodies, callees."""
     names = []
     for attribute in op.op_def.attr:
-        # The others may be large: constants have theirs as an attribute.
+        # Other attributes are not read, as they may be large: a constant's value is one.
         if attribute.type == "func":
             names.append(op.get_attr(attribute.name).name)
         elif attribute.type == "list(func)":
@@ -104,7 +96,7 @@ def _ops(func_graph) -> tuple[Op, ...]:
 
 
 def _needed(func_graph) -> list[Any]:
-    """The operations that are run, and the inputs."""
+    """Returns the operations that TensorFlow runs, and the inputs."""
     needed = set()
     pending = [*(t.op for t in func_graph.outputs), *func_graph.control_outputs]
     while pending:
@@ -123,17 +115,19 @@ def _reference(tensor) -> str:
 
 def _spec(tensor) -> TensorSpec:
     shape = tensor.shape
-    # Of unknown rank: what matters is that the size is not known. To go through a shape gives
-    # other things than integers where a script has the behaviour of TensorFlow 1.
+    # A tensor of unknown rank counts as one of an unknown size. `as_list` is used because
+    # iterating over a shape gives `Dimension`s where a script has switched TensorFlow 1's
+    # behaviour on.
     known = [None] if shape.rank is None else shape.as_list()
     dimensions = tuple(-1 if size is None else size for size in known)
     return TensorSpec(dimensions, tensor.dtype.name)
 
 
 def _attributes(op) -> dict[str, Any]:
-    """The seeds of a draw whose generator is a state of its kernel; the turns of a loop."""
+    """Returns the seeds of a draw whose kernel keeps its generator, or the turns of a loop."""
     if op.type in _LOOPS:
-        # TensorFlow puts a counter and the most turns before what the user's loop carries.
+        # TensorFlow puts a counter and `maximum_iterations` before what the user's loop
+        # carries.
         most: Any = tf.get_static_value(op.inputs[1]) if len(op.inputs) > 1 else None
         is_count = most is not None and np.ndim(most) == 0 and most >= 0
         return {"turns": int(most)} if is_count else {}

@@ -1,4 +1,4 @@
-"""Puts several operations of a graph together, so that one stands for all of them."""
+"""Contracts groups of a graph's operations, so that one operation stands for each group."""
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.tracing.layers import operation_of_reference
 
-# By the name of an operation, the group that it belongs to. Names of groups are not those of
-# operations.
+# The group of each operation, by name. The names of groups and operations must be distinct,
+# because both are nodes when the contracted graph is put in order.
 Members = Mapping[str, str]
 
 
@@ -17,12 +17,9 @@ class Group:
     """Operations that become one.
 
     Args:
-        name: Of the group.
-        ops: In the order of the graph; they wait for others of the group only.
-        inputs: What they take from others, as `Op.inputs` names it.
-        input_specs: The specs of `inputs`.
-        used: What others, or the graph's results, take of theirs.
-        outputs: The specs of `used`.
+        ops: The members in the order of the graph; they wait only for other members.
+        inputs: What the members take from outside, as `Op.inputs` names it.
+        used: Results of members that others, or the graph's results, take.
     """
 
     name: str
@@ -36,19 +33,11 @@ class Group:
 def contract(
     ops: Sequence[Op], results: Sequence[str], members: Members, make: Callable[[Group], Op]
 ) -> tuple[tuple[Op, ...], tuple[str, ...]]:
-    """Replaces the operations of each group by one.
+    """Replaces the operations of each group by the one that `make` returns for it.
 
-    A group of which nothing is used is left out, unless it does something besides: one of its
-    operations has no results.
-
-    Args:
-        ops: Of a graph, each after those whose results it takes.
-        results: What the graph returns.
-        members: None of these groups is among `cyclic_groups`.
-        make: The operation that a group becomes; it has the group's inputs and outputs.
-
-    Returns:
-        The operations, in such an order again, and the results.
+    Operations come after those whose results they take, before and after this. No group may be
+    among `cyclic_groups`. A group whose results nobody uses is left out, unless it has an
+    effect: then one of its operations has no results.
     """
     by_name = {op.name: op for op in ops}
     made: dict[str, Op] = {}
@@ -74,24 +63,17 @@ def contract(
 
 
 def cyclic_groups(ops: Sequence[Op], members: Members) -> set[str]:
-    """Groups that take something which depends on what they give, and those behind such.
+    """Finds groups that take something which depends on what they give, and those behind such.
 
-    Args:
-        ops: Of a graph, each after those whose results it takes.
-        members: By name, those that belong to groups.
+    As one operation, such a group would have to wait for itself.
     """
     return set(members.values()) - set(_order(ops, members))
 
 
 def generations(ops: Sequence[Op], names: set[str]) -> dict[str, int]:
-    """How often others come between the beginning of a group and each of its operations.
+    """Numbers the operations of a group by how often others come between its beginning and them.
 
-    Args:
-        ops: Of a graph, each after those whose results it takes.
-        names: The operations of one group.
-
-    Returns:
-        Numbers from 0 on, by name. No operation of the others lies between two of one number.
+    No other operation lies between two of one number, so a cyclic group can be divided by them.
     """
     behind: dict[str, int] = {}
     for op in ops:
@@ -104,7 +86,7 @@ def generations(ops: Sequence[Op], names: set[str]) -> dict[str, int]:
 
 
 def _groups(ops: Sequence[Op], results: Sequence[str], members: Members) -> Iterator[Group]:
-    """The groups of which something is used, or that do something besides."""
+    """Yields the groups that are used, or that have an effect."""
     specs = _specs(ops)
     parts: dict[str, list[Op]] = {}
     for op in ops:
@@ -146,7 +128,7 @@ def _specs(ops: Sequence[Op]) -> dict[str, TensorSpec]:
 def _used_outside(
     ops: Sequence[Op], results: Sequence[str], members: Members
 ) -> dict[str, list[str]]:
-    """What each group gives to others, in the order of use."""
+    """Returns what each group gives to others, in the order of use."""
     used: dict[str, dict[str, None]] = {}
     takers = [(members.get(op.name), op.inputs) for op in ops]
     for taker, values in [*takers, (None, tuple(results))]:
@@ -158,19 +140,18 @@ def _used_outside(
 
 
 def _units(ops: Sequence[Op], members: Members) -> Iterator[tuple[str, set[str]]]:
-    """Each operation or group with those that it comes after, the group's as one."""
+    """Yields each operation, or the group that it is in, with the units that it comes after."""
     for op in ops:
         unit = members.get(op.name, op.name)
         yield unit, {members.get(name, name) for name in _producers(op)} - {unit}
 
 
 def _producers(op: Op) -> set[str]:
-    """Those that an operation comes after."""
     return {*map(operation_of_reference, op.inputs), *op.after}
 
 
 def _waits(ops: Sequence[Op], members: Members) -> dict[str, dict[str, None]]:
-    """By operation or group, those that it waits for without taking their results."""
+    """Returns for each unit the units that it waits for without taking their results."""
     found: dict[str, dict[str, None]] = {}
     for op in ops:
         unit = members.get(op.name, op.name)
@@ -180,7 +161,7 @@ def _waits(ops: Sequence[Op], members: Members) -> dict[str, dict[str, None]]:
 
 
 def _order(ops: Sequence[Op], members: Members) -> list[str]:
-    """Operations and groups in order; those on a cycle, or after one, are left out."""
+    """Sorts operations and groups topologically; those on a cycle, or after one, are left out."""
     producers: dict[str, set[str]] = {}
     for unit, names in _units(ops, members):
         producers.setdefault(unit, set()).update(names)
@@ -188,6 +169,8 @@ def _order(ops: Sequence[Op], members: Members) -> list[str]:
     for unit, names in producers.items():
         for name in names:
             users[name].append(unit)
+    # Of what is ready the earliest in the old order goes first, so that graphs, and with them
+    # reports, keep the order of the trace wherever they can.
     position = {unit: index for index, unit in enumerate(producers)}
     waits = {unit: len(names) for unit, names in producers.items()}
     ready = [(position[unit], unit) for unit, count in waits.items() if count == 0]

@@ -1,6 +1,6 @@
-"""Changes of functions in TensorFlow's own form, the `FunctionDef`.
+"""Changes functions in TensorFlow's own form, the `FunctionDef`.
 
-No graph is built in Python, which for a step of a thousand operations takes ten times as long.
+Building a graph in Python instead takes ten times as long for a step of a thousand operations.
 """
 
 import re
@@ -17,23 +17,21 @@ _COUNTER = re.compile(r"(?:_\d+(?=\D*$)|$)")
 
 
 def another_name(name: str) -> str:
-    """A name that no function has yet, equal to that of another but for its number.
-
-    Args:
-        name: Of that function.
+    """Returns a name that no function has yet, and that differs from another in its number only.
 
     Example:
-        >>> another_name("__inference_step_12")[:17]
-        '__inference_step_'
+
+    >>> another_name("__inference_step_12")[:17]
+    '__inference_step_'
     """
     return _COUNTER.sub(f"_{unused_number()}", name, count=1)
 
 
 def name_in_definition(tensor: tf.Tensor) -> str:
-    """What a definition calls a tensor of a traced graph, such as `"Add:z:0"`.
+    """Returns what a definition calls an operation's result in a traced graph, as `"Add:z:0"`.
 
-    Args:
-        tensor: The result of an operation, not an argument.
+    Graphs number the results of an operation through; definitions number them within each named
+    result of its `OpDef`.
     """
     op, index = tensor.op, tensor.value_index
     for result in op.op_def.output_arg:
@@ -49,12 +47,7 @@ def name_in_definition(tensor: tf.Tensor) -> str:
 
 
 def take_instead(definition: FunctionDef, names: Mapping[str, str]) -> None:
-    """Lets all that takes some tensors take others.
-
-    Args:
-        definition: It is changed.
-        names: Of those others, by the names of the tensors in the definition.
-    """
+    """Changes a definition so that others take the place of some tensors, by their names in it."""
     for node in definition.node_def:
         for position, name in enumerate(node.input):
             if name in names:
@@ -64,11 +57,10 @@ def take_instead(definition: FunctionDef, names: Mapping[str, str]) -> None:
 
 
 def leave_out_unneeded(definition: FunctionDef, needless: Collection[str] = frozenset()) -> None:
-    """Leaves out what neither a result nor an effect needs: TensorFlow would lower it.
+    """Takes out of a definition what no result and no effect needs; XLA would be given all of it.
 
-    Args:
-        definition: It is changed.
-        needless: Nodes without the effect that TensorFlow thinks they have; nothing waits for them.
+    Nodes that are `needless` have no effect, though TensorFlow thinks so; nothing waits for
+    them any more.
     """
     waits = {f"^{name}" for name in needless}
     for node in definition.node_def:
@@ -89,7 +81,7 @@ def leave_out_unneeded(definition: FunctionDef, needless: Collection[str] = froz
     needed: set[str] = set()
     while pending:
         name = pending.pop().lstrip("^").partition(":")[0]
-        if name in nodes and name not in needed:  # it may be an argument
+        if name in nodes and name not in needed:  # it may be an argument of the function
             needed.add(name)
             pending.extend(nodes[name].input)
     kept = [node for node in definition.node_def if node.name in needed]
@@ -98,6 +90,6 @@ def leave_out_unneeded(definition: FunctionDef, needless: Collection[str] = froz
 
 
 def _acts(kind: str) -> bool:
-    """Whether operations of a kind may have effects; functions may."""
+    """Whether operations of a kind may have effects; calls of functions may."""
     op_def = definition_of(kind)
     return op_def is None or op_def.is_stateful

@@ -13,23 +13,19 @@ from ipu_keras.tracing.concrete import called_functions
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a traced function.
-
-    Args:
-        function: A `tf.ConcreteFunction` that computes it.
-        inputs: Which of the whole function's inputs it takes, by position.
-    """
+    """A part of a traced function, and the positions of those of its inputs that the part takes."""
 
     function: Any
     inputs: tuple[int, ...]
 
 
-# The shapes of their results are what somebody has said in Python: importing them asks nobody.
+# The shapes of their results were set in Python, where shape inference cannot find them again
+# when the operations are imported.
 _SHAPED_BY_PYTHON = frozenset({"EagerPyFunc", "LookupTableFindV2", "PyFunc", "PyFuncStateless"})
 
 
 def feeds_of(concrete: Any) -> list[tf.Tensor]:
-    """The placeholders of a `tf.ConcreteFunction`'s arguments, without captured values."""
+    """Returns the placeholders of a traced function's arguments, without those of captures."""
     return concrete.inputs[: len(concrete.inputs) - len(concrete.graph.internal_captures)]
 
 
@@ -43,23 +39,17 @@ def extract(
     instead: Mapping[Any, tf.Tensor] = MappingProxyType({}),
     keeps_inputs: bool = False,
 ) -> Part:
-    """Makes a function of what some results of a traced function need.
-
-    Operations keep their names.
+    """Makes a function of what some results of a traced function need; operations keep their names.
 
     Args:
         concrete: The traced function, a `tf.ConcreteFunction`.
-        results: A structure of tensors of its graph; what the part returns.
-        given: Tensors of its graph that the part takes after its inputs instead of
-            computing them.
-        controls: Operations without a result that the part runs, such as writes.
-        without: Names of operations that are left out, also where others wait for
-            them. All of their results that are needed must be `given`.
-        instead: What operations take instead of other tensors, by reference of those.
-        keeps_inputs: Whether the part takes all inputs, those too that it does not need.
-
-    Returns:
-        The part.
+        results: A structure of tensors of its graph, which the part returns.
+        given: Tensors that the part takes after its inputs instead of computing them.
+        controls: Operations without a result that the part also runs, such as writes.
+        without: Names of operations to leave out, even where others wait for them. Each of
+            their results that is needed must be `given`.
+        instead: Tensors that operations take in place of others, by `ref()` of those.
+        keeps_inputs: Whether the part also takes the inputs that it does not need.
     """
     known = {tensor.ref() for tensor in given}
     ends = [t.op for t in tf.nest.flatten(results) if t.ref() not in known]
@@ -80,7 +70,8 @@ def extract(
     inside = [op for op in concrete.graph.get_operations() if op in computed]
     definition = _definition(concrete.graph, inside, renamed)
     calls = any(_calls(op.node_def) for op in inside)
-    # Imported by their definitions, they would be without graphs in Python.
+    # Imported with their definitions alone they would have no graphs in Python, which others
+    # walk.
     called = [*called_functions(concrete.graph).values()] if calls else []
     taken_inside = {tensor.name for op in inside for tensor in inputs_of(op)}
     imported = [t.name for t in tf.nest.flatten(results) if t.op in computed]
@@ -89,7 +80,7 @@ def extract(
         graph = tf.compat.v1.get_default_graph()
         values = {inner.name: graph.capture(outer) for outer, inner in captures}
         values.update((t.name, value) for t, value in zip(taken, ipu_given, strict=True))
-        # TensorFlow takes values that nothing uses for a mistake.
+        # `import_graph_def` refuses an input map with entries that nothing uses.
         used = {name: value for name, value in values.items() if name in taken_inside}
         for function in called:
             add_function(graph, function)
@@ -99,7 +90,7 @@ def extract(
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in taken]
     function = tf.function(part, autograph=False).get_concrete_function(*specs)
-    function.graph.variables = concrete.graph.variables  # they tell names of handles
+    function.graph.variables = concrete.graph.variables  # lowering reads the names of handles there
     return Part(function, inputs)
 
 
@@ -109,7 +100,7 @@ def _needed(
     without: Collection[str],
     inputs_of: Callable[[tf.Operation], Iterable[tf.Tensor]],
 ) -> set[Any]:
-    """The operations that others need, themselves included, apart from known tensors."""
+    """Returns operations and all that they need, stopping at tensors that are known."""
     needed: set[Any] = set()
     pending = list(ends)
     while pending:
@@ -124,9 +115,9 @@ def _needed(
 def _definition(
     graph: tf.Graph, operations: Collection[tf.Operation], renamed: Mapping[str, str]
 ) -> Any:
-    """The definition of some of a graph's operations.
+    """Returns the definition of some operations, with functions that have no graph in Python.
 
-    And of the functions they may call of which Python knows no graph.
+    Those with a graph are added to the part as Python objects instead.
     """
     names = {op.name for op in operations}
     definition = tf.compat.v1.GraphDef(versions=graph.graph_def_versions)
@@ -137,14 +128,14 @@ def _definition(
             node.attr["_output_shapes"].list.shape.extend(shapes)
     others = functions_in(graph).keys() - called_functions(graph).keys()
     if others and any(map(_calls, nodes)):
-        # Takes time in proportion to the whole graph, of which there may be many parts.
+        # This takes time in proportion to the whole graph, which may be cut into many parts.
         library = graph.as_graph_def().library
         definition.library.gradient.extend(library.gradient)
         definition.library.function.extend(
             function for function in library.function if function.signature.name in others
         )
     for node in nodes:
-        node.attr.pop("_class", None)  # which device to share with an operation that is not here
+        node.attr.pop("_class", None)  # colocates with an operation that may not be in this part
         inputs = [
             renamed.get(name if ":" in name else f"{name}:0", name)
             for name in node.input

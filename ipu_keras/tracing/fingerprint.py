@@ -1,4 +1,4 @@
-"""Tells whether two traced functions are the same to XLA, in any process."""
+"""Tells whether two traced functions are the same to XLA, in whatever process they were traced."""
 
 import hashlib
 import os
@@ -14,25 +14,19 @@ from ipu_keras.store.canonical_json import to_json
 from ipu_keras.tracing.hlo import plain_name
 from ipu_keras.tracing.lowering import inputs_of, is_known
 
-# In names that TensorFlow gives to parts of loops and branches: what the process traced before.
+# TensorFlow numbers the parts of loops and branches by what the process has traced before.
 _COUNTER = re.compile(rb"(?<=_body)_\d+|(?<=_cond)_\d+|(?<=_true)_\d+|(?<=_false)_\d+")
 
-# Attributes that say nothing but such a number.
+# Attributes whose value is only such a number.
 _COUNTERS = frozenset({"_gradient_op_type"})
 
 
 def fingerprint(concrete) -> str:
-    """The digest of all that XLA's module of a function follows from.
+    """Digests all that XLA's module of a function follows from.
 
-    That is the function with all that it calls, its inputs, captured values, and
-    the version and flags of XLA. Of names, what only numbers the functions that
-    the process traced before is left out.
-
-    Args:
-        concrete: A `tf.ConcreteFunction`, or one `AsWritten`, whose inputs XLA can take.
-
-    Raises:
-        LoweringError: An input is none for XLA.
+    That is the function with all that it calls, its inputs, captured values, and the version
+    and flags of XLA. Numbers in names that only count what the process traced before are left
+    out, so that the digest can be a key in a store that processes share.
 
     Example:
 
@@ -54,7 +48,7 @@ def _parts(concrete) -> Iterator[bytes]:
     yield to_json((tf.__version__, os.environ.get("XLA_FLAGS", ""), inputs)).encode()
     captures = inputs[len(inputs) - len(concrete.captured_inputs) :]
     for given, capture in zip(captures, concrete.captured_inputs, strict=True):
-        # XLA may read them: they can be a shape or an axis.
+        # A captured value can be a shape or an axis, which XLA reads while it lowers.
         if given.role == "capture" and is_known(capture):
             yield np.asarray(capture).tobytes()
     yield plain_name(concrete.function_def.signature.name).encode()
@@ -64,13 +58,16 @@ def _parts(concrete) -> Iterator[bytes]:
 
 
 class _Functions:
-    """The functions that a function calls, numbered in the order in which they are seen."""
+    """Numbers the functions that a function calls in the order in which they are seen.
+
+    The number stands for the name, which may differ between processes.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def called(self) -> Iterator[bytes]:
-        """The parts of all that was seen, and of what these call."""
+        """Yields the parts of all functions seen so far, and of those that they call."""
         done = 0
         while done < len(self._numbers):
             name = list(self._numbers)[done]
@@ -78,7 +75,7 @@ class _Functions:
             yield from self.parts(eager_context().get_function_def(name))
 
     def parts(self, function) -> Iterator[bytes]:
-        """What a function does."""
+        """Yields the bytes that say what a function does."""
         for argument in function.signature.input_arg:
             yield _plain(f"{argument.name} {argument.type}")
         for node in function.node_def:

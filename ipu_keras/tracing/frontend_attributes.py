@@ -1,7 +1,7 @@
-"""What scopes say of operations: texts by name, which XLA hands on to its instructions.
+"""Texts that scopes attach to operations, and that XLA hands on to its instructions unread.
 
-XLA does not read them. Its own attribute for the devices of operations is none for functions: for
-one CPU it refuses a function in which only some operations have it.
+XLA's own attribute for the devices of operations cannot serve: compiling for one CPU, XLA
+refuses a function in which only some operations have it.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from ipu_keras.internals.tensorflow.operations import set_attribute
 from ipu_keras.internals.tensorflow.protos import frontend_attributes
 from ipu_keras.tracing.layers import Place, is_call
 
-# As XLA and Graphcore's TensorFlow call them.
+# The names are those that XLA and Graphcore's TensorFlow use.
 _ATTRIBUTE = "_XlaFrontendAttributes"
 PARTIALS_TYPE = "PARTIALS_TYPE"
 MEMORY_PROPORTION = "AVAILABLE_MEMORY_PROPORTION"
 STOCHASTIC_ROUNDING = "STOCHASTIC_ROUNDING"
 
-# The numbers of the IPUs, with commas.
+# The numbers of the IPUs that an operation is on, separated by commas.
 SHARD = "IPU_SHARD"
 
 _PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
@@ -30,60 +30,35 @@ _PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
 
 @contextlib.contextmanager
 def attributed(graph: Any, name: str, value: str) -> Iterator[None]:
-    """While this is open, new operations of a graph have a text besides those that they have.
-
-    Args:
-        graph: In which operations are made.
-        name: Of the text.
-        value: It.
-    """
+    """While this is open, new operations of a graph get one more text."""
     before = _of_new(graph).get(name)
     _give_new(graph, name, value)
     try:
         yield
     finally:
-        # Of this name only: a scope within may have left another one for what follows.
+        # Only this name is restored: a scope within may have left another text for what
+        # follows.
         _give_new(graph, name, before)
 
 
 def attribute_from_now_on(graph: Any, name: str, value: str) -> None:
-    """Gives all further operations of a graph a text, unless they have another one of its name.
-
-    Args:
-        graph: In which operations are made.
-        name: Of the text.
-        value: It.
-    """
+    """Gives all further operations of a graph a text, unless they get another one of its name."""
     if name not in _of_new(graph):
         _give_new(graph, name, value)
 
 
 def attributes_of(op: tf.Operation) -> dict[str, str]:
-    """The texts of an operation by name.
-
-    Args:
-        op: It.
-    """
     given = op.node_def.attr
     return _texts(given[_ATTRIBUTE]) if _ATTRIBUTE in given else {}
 
 
 def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:
-    """Gives an operation that exists a text besides those that it has.
-
-    Args:
-        op: It, which is changed in place.
-        name: Of the text.
-        value: It.
-    """
+    """Gives an existing operation a text besides those that it has."""
     set_attribute(op, _ATTRIBUTE, _attribute({**attributes_of(op), name: value}))
 
 
 def shard_in(texts: Mapping[str, str]) -> int | None:
-    """The IPU that texts say an operation is on: of several, the first.
-
-    Args:
-        texts: By name.
+    """Returns the IPU that texts say an operation is on, the first of several, or `None`.
 
     Example:
 
@@ -95,21 +70,13 @@ def shard_in(texts: Mapping[str, str]) -> int | None:
 
 
 def shards_in(graphs: Iterable[Any]) -> dict[str, int]:
-    """The IPUs that operations are on, by their names.
-
-    Args:
-        graphs: With operations.
-    """
+    """Returns the IPUs that operations of some graphs are on, by the operations' names."""
     every = ((op.name, shard_in(attributes_of(op))) for g in graphs for op in g.get_operations())
     return {name: shard for name, shard in every if shard is not None}
 
 
 def place_with(place: Place, texts: Mapping[str, str]) -> Place:
-    """A place with what texts say of it.
-
-    Args:
-        place: As names say it.
-        texts: By name.
+    """Adds to a place, read from an operation's name, what the operation's texts say.
 
     Example:
 
@@ -125,11 +92,7 @@ def place_with(place: Place, texts: Mapping[str, str]) -> Place:
 
 
 class AttributesOfCalls:
-    """What scopes say of the calls of functions, in whose place XLA writes what they call.
-
-    Args:
-        graphs: All that may call functions.
-    """
+    """Remembers what scopes say of function calls, which XLA inlines and so loses."""
 
     def __init__(self, graphs: Iterable[Any]):
         self._by_name: dict[str, dict[str, str]] = {}
@@ -139,11 +102,7 @@ class AttributesOfCalls:
                     self._by_name[op.name] = texts
 
     def of(self, op_name: str) -> Mapping[str, str]:
-        """What is said of the innermost call that something is said of.
-
-        Args:
-            op_name: Of an operation, with the calls around it, as XLA's metadata has it.
-        """
+        """Returns the texts of the innermost call that has any, in XLA's name of an operation."""
         if not self._by_name:
             return {}
         parts = op_name.partition(";")[0].split("/")
@@ -151,7 +110,8 @@ class AttributesOfCalls:
         found: Mapping[str, str] = {}
         for index, part in enumerate(parts):
             if is_call(part):
-                # Names begin anew in each function.
+                # A function's names do not include the scope of its caller, so each call begins
+                # a new path.
                 found = self._by_name.get("/".join(parts[start : index + 1]), found)
                 start = index + 1
         return found
@@ -176,5 +136,6 @@ def _texts(value: Any) -> dict[str, str]:
 def _attribute(texts: Mapping[str, str]) -> Any:
     message = frontend_attributes()
     message.map.update(texts)
-    # Texts in the order of their names, so that equal ones are equal bytes.
+    # Sorted, so that equal texts are equal bytes and a fingerprint does not differ by their
+    # order.
     return tf.compat.v1.AttrValue(s=message.SerializeToString(deterministic=True))

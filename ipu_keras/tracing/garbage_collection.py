@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector from work that finds nothing."""
+"""Keeps Python's garbage collector from searching where there is nothing to find."""
 
 import contextlib
 import gc
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """While graphs are built, which are many objects that stay, does not look for others.
+    """While graphs are built, keeps the collector from looking for garbage.
 
-    The collector starts whenever so many objects more exist than before, and then visits all of
-    them: for a deep model a sixth of the time to trace and compile it.
+    The collector starts whenever the number of objects has grown by so many, and then visits
+    all of them. A graph consists of many objects that stay: for a deep model this took a sixth
+    of the time to trace and compile it.
 
     Example:
 
@@ -20,7 +21,8 @@ def no_garbage_collection() -> Iterator[None]:
     False
     """
     if not gc.isenabled():
-        # Of those that are nested the outermost ends it, and it may be off for good.
+        # The outermost of nested contexts switches it on again, unless the user has switched it
+        # off.
         yield
         return
     gc.disable()

@@ -1,4 +1,4 @@
-"""Gradients on the IPUs of what they are the gradients of."""
+"""Puts gradients on the IPUs of the operations whose gradients they are."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -8,15 +8,12 @@ from ipu_keras.tracing.layers import forward_path
 
 
 def with_shards_of_gradients(graph: Graph, traced: Callable[[], Mapping[str, int]]) -> Graph:
-    """Gives the operations of gradients the shards of the operations whose gradients they are.
+    """Gives gradients the shards of the operations whose gradients they are.
 
-    Gradients are asked for outside of the scopes of shards. TensorFlow names them after the
-    operation, or the scope that it is in; where that does not tell one shard, they have none.
-
-    Args:
-        graph: HLO, as it was traced.
-        traced: The shards of operations of TensorFlow by name, also of those that nobody needs
-            but for their gradients. Not called if nothing is on a shard.
+    A gradient is asked for outside of the scopes of shards. TensorFlow names it after the
+    operation, or the scope around that; where this does not tell exactly one shard, the
+    gradient gets none. If anything is on a shard, `traced` returns those of TensorFlow's
+    operations, also of those that only gradients need.
     """
     every = (graph, *graph.functions.values())
     by_scope: dict[str, set[int]] = {}
@@ -44,7 +41,7 @@ def with_shards_of_gradients(graph: Graph, traced: Callable[[], Mapping[str, int
 
 
 def _forward(graphs: Iterable[Graph]) -> Iterator[tuple[str, int]]:
-    """The shards of operations by name, but for those of gradients."""
+    """Yields names and shards of operations that are no gradients."""
     for graph in graphs:
         for op in graph.ops:
             if op.shard is not None and not op.backward and op.kind != "parameter":
@@ -52,7 +49,7 @@ def _forward(graphs: Iterable[Graph]) -> Iterator[tuple[str, int]]:
 
 
 def _scopes(name: str) -> Iterator[str]:
-    """The scopes that a name is in, innermost first; of XLA's, with TensorFlow's operation."""
+    """Yields the scopes around a name, innermost first; XLA's names have the operation as one."""
     parts = name.split("/")
     for end in range(len(parts) - 1, 0, -1):
         yield "/".join(parts[:end])

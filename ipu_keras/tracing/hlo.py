@@ -1,9 +1,8 @@
 """Reads what XLA makes of a traced TensorFlow function into an `ir.Graph`.
 
-Here is the walk over XLA's module. The call of XLA is in `lowering`. What an
-instruction's attributes are is in `hlo_attributes`, whose layer it is in
-`layers`; loops are counted in `trip_counts`, random numbers put together in
-`random_draws`, and operations of Poplar's libraries in `poplar_calls`.
+Here is the walk over XLA's module. `lowering` calls XLA; `hlo_attributes` reads an
+instruction's attributes, and `layers` its layer; `trip_counts` counts loops, `random_draws`
+puts random numbers together, and `poplar_calls` operations of Poplar's libraries.
 """
 
 import itertools
@@ -39,15 +38,17 @@ from ipu_keras.tracing.stand_ins import instructions_of, operation_of_call
 from ipu_keras.tracing.trip_counts import with_trip_counts
 from ipu_keras.tracing.unsupported import cut_unsupported, put_back
 
-# Operations that call graphs; of others, the called ones are attributes.
+# Operations whose called computations become graphs. Those that others call, such as the
+# reducer of a `reduce`, are told by attributes.
 _CALLS = frozenset({"call", "conditional", "while"})
 
-# What a graph takes, and what reaches others than its results.
+# What a graph takes, and what has an effect besides results; these stay even if nothing uses
+# them.
 _KEPT = frozenset({"infeed", "outfeed", "parameter", "recv", "recv-done", "send", "send-done"})
 
-# What TensorFlow and XLA add to the names of functions. Most numbers count what
-# the process traced before: `__inference_step_85`, `while_body_51_const_0__.5`,
-# `while_cond_484_grad_512__.9`.
+# What TensorFlow and XLA add to the names of functions. Most numbers count what the process has
+# traced before, and would make reports of equal programs differ: `__inference_step_85`,
+# `while_body_51_const_0__.5`, `while_cond_484_grad_512__.9`.
 _DECORATION = re.compile(
     r"^(?:__|a_)?(?:inference|forward|backward)_+"
     r"|(?<=_body)_\d+|(?<=_cond)_\d+|(?<=_true)_\d+|(?<=_false)_\d+"
@@ -57,51 +58,51 @@ _COUNTER = re.compile(r"_\d+$")
 
 
 def hlo_graph(concrete, *, stand_ins: bool = True) -> Graph:
-    """The operations that XLA makes of a traced function, before it optimises them.
+    """Returns the operations that XLA makes of a traced function, before it optimises them.
 
     Nothing is executed and no variable is changed.
 
     Args:
-        concrete: A `tf.ConcreteFunction`, or one `AsWritten`, whose arguments have
-            fully defined shapes. Its variables may be on any device.
-        stand_ins: As for `lower`. It changes how long that takes, not the graph.
+        concrete: A `tf.ConcreteFunction`, or one `AsWritten`, whose arguments have fully
+            defined shapes. Its variables may be on any device.
+        stand_ins: As for `lower`; it changes how long that takes, and not the graph.
 
     Returns:
-        A graph of form `"hlo"`. Kinds of operations and names of attributes are
-        XLA's, with these differences:
+        A graph of form `"hlo"`. Kinds of operations and names of attributes are XLA's, with
+        these differences:
 
         - Instructions that no result needs are left out.
-        - There are no tuples: operations have several outputs, and inputs name
-          tensors.
-        - A `"parameter"` has the attributes `number`, `first_leaf` (how many
-          tensors the parameters before it have), and in the outermost graph
-          `role`: `"argument"`, `"variable"` or `"capture"`, the last two with
-          `name`. A variable that the function writes has `result`, the index in
-          `Graph.results` of the new value; what computes it is `stateful`.
-        - `body` of a `"while"` is (condition, body), which take the loop's
-          tensors; it has `trip_count` and `max_trip_count`. That of a
-          `"conditional"` has one graph per branch; it takes the predicate or
-          index and then the tensors of each branch, `num_branch_inputs` of them.
+        - There are no tuples: operations have several outputs, and inputs name tensors.
+        - A `"parameter"` has the attributes `number`, `first_leaf` (how many tensors the
+          parameters before it have), and in the outermost graph `role`: `"argument"`,
+          `"variable"` or `"capture"`, the last two with `name`. A variable that the function
+          writes has `result`, the index in `Graph.results` of the new value; what computes it is
+          `stateful`.
+        - The `body` of a `"while"` is (condition, body), which take the loop's tensors; it has
+          `trip_count` and `max_trip_count`. That of a `"conditional"` has one graph per branch; it
+          takes the predicate or index and then the tensors of each branch, `num_branch_inputs` of
+          them.
         - An operation that XLA lacks or refuses is left in TensorFlow's words: its kind is
-          TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute
-          `not_lowered`.
-        - Of a `"constant"`, only what a scalar is has an attribute, `value`, and that integers
-          grow from 0 along an axis: `progression`, the axis and the step, 0 if all of them are 0.
-        - A random draw is one operation of kind `"random"` with the attribute
-          `distribution`, and of a categorical one `num_drawn`, how many random numbers it takes.
-        - What is traced within one `poplar_operation` is one operation of kind `"poplar-call"`
-          with that graph as its `body`, and so is its gradient; see `poplar_calls`.
+          TensorFlow's, such as `"EagerPyFunc"`, and it has the attribute `not_lowered`.
+        - A `"constant"` that is a scalar has its `value`. Integers that grow from 0 along an axis
+          have `progression`, the axis and the step, which is 0 if all of them are 0. The values
+          of other constants are left out.
+        - A random draw is one operation of kind `"random"` with the attribute `distribution`; a
+          categorical one also has `num_drawn`, the number of random numbers that it takes.
+        - What is traced within one `poplar_operation` is one operation of kind `"poplar-call"` with
+          that graph as its `body`, and so is its gradient; see `poplar_calls`.
 
     Raises:
-        LoweringError: An input is none for XLA, or the function returns what is no array
-            of known shape once XLA has refused an operation.
+        LoweringError: XLA cannot take an input; or it refused an operation, and the function
+            returns something of that operation that is no array of known shape.
 
     Example:
-        >>> import tensorflow as tf
-        >>> double = tf.function(lambda x: x + x)
-        >>> graph = hlo_graph(double.get_concrete_function(tf.TensorSpec((3,), tf.float32)))
-        >>> [op.kind for op in graph.ops]
-        ['parameter', 'reshape', 'add', 'reshape']
+
+    >>> import tensorflow as tf
+    >>> double = tf.function(lambda x: x + x)
+    >>> graph = hlo_graph(double.get_concrete_function(tf.TensorSpec((3,), tf.float32)))
+    >>> [op.kind for op in graph.ops]
+    ['parameter', 'reshape', 'add', 'reshape']
     """
     graphs = _graphs(concrete.graph)
     layers = LayerNames(
@@ -125,14 +126,17 @@ def _read_without_refused(
     stand_ins: bool,
     error: LoweringError,
 ) -> Graph:
-    """The graph in which what XLA refuses is in TensorFlow's words; it may name one at a time."""
+    """Returns the graph with what XLA refuses in TensorFlow's words."""
     refused: frozenset[str] = frozenset()
     while True:
+        # XLA may name only the first operation that it refuses, so lowering is tried again
+        # without it until nothing new is named.
         cut = cut_unsupported(concrete, refused | error.operations)
         if cut is None or cut.names <= refused:
             raise error
         refused = cut.names
-        # As a whole, draws would be on both sides of what is cut out of them.
+        # A draw put together as one operation would come both before and after what was cut out
+        # of it.
         without = {draw_of(Origin(op.name, op.type)) for op in cut.operations}
         try:
             graph = _read(cut.function, name, layers, calls, stand_ins, without)
@@ -155,7 +159,7 @@ def _read(
 
 
 def _graphs(func_graph) -> list[Any]:
-    """The traced graph and those of called functions, each once."""
+    """Returns the traced graph and those of the functions it calls, each once."""
     found = {id(func_graph): func_graph}
     pending = [func_graph]
     while pending:
@@ -169,11 +173,7 @@ def _graphs(func_graph) -> list[Any]:
 class _ModuleReader:
     """Reads one module of XLA, a graph for each computation that is called.
 
-    Args:
-        module: XLA's `HloModuleProto`.
-        layers: Knows which scopes are layers.
-        calls: Knows what scopes say of calls of functions, which XLA writes out.
-        without: Scopes of random draws that stay spelled out.
+    Random draws in the scopes `without` are not put together.
     """
 
     def __init__(
@@ -189,8 +189,9 @@ class _ModuleReader:
         self._origins: dict[tuple[str, str], tuple[Origin, Place]] = {}
 
     def read(self, name: str, lowering: Lowering) -> Graph:
-        """The graph of the module's entry."""
         entry = self._graph(self._module.entry_computation_id, name)
+        # XLA returns the new values of variables as results that alias the parameters with the
+        # old ones.
         updates = {
             alias.parameter_number: alias.output_shape_index[0] if alias.output_shape_index else 0
             for alias in self._module.input_output_alias.entries
@@ -206,6 +207,7 @@ class _ModuleReader:
         ops: list[Op] = []
         origins: dict[str, Origin] = {}
         for instruction in _in_order(computation.instructions):
+            # Tuples only bundle values; on an IPU they are neither memory nor work.
             if instruction.opcode in ("tuple", "get-tuple-element"):
                 values.fold(instruction)
                 continue
@@ -224,6 +226,10 @@ class _ModuleReader:
     def _finished(
         self, name: str, ops: Sequence[Op], results: tuple[str, ...], origins: dict[str, Origin]
     ) -> Graph:
+        """Makes the graph of a computation whose instructions have been read."""
+        # The order matters: what only a draw used is unused once the draw is one operation,
+        # layers are inherited only from operations that stay, and loops are counted in graphs
+        # that are complete.
         made, results = with_random_draws(ops, results, origins, self._without)
         made = _used(made, results)
         unnamed = {op.name for op in made if _is_unnamed(origins.get(op.name))}
@@ -234,7 +240,7 @@ class _ModuleReader:
         return Graph(name, made, results=results, form="hlo")
 
     def _hand_down_place(self, caller: Op) -> None:
-        """Gives what a layer calls to that layer, where its own names say nothing."""
+        """Gives what a layer calls to that layer, as far as its own names say nothing."""
         place = Place.of(caller)
         if not place.is_known and not place.is_annotated:
             return
@@ -246,19 +252,20 @@ class _ModuleReader:
                 self._hand_down_place(op)
 
     def _origin(self, instruction) -> tuple[Origin, Place]:
-        """Where an instruction comes from; most share that with others."""
+        """Returns where an instruction comes from; most instructions share that with others."""
         key = _named_as(instruction)
         if key not in self._origins:
             origin = Origin(operation_path(key[0]), key[1])
             draw = draw_of(origin)
-            # A layer may be called "normal", or a metric "poisson", and draw nothing.
+            # A layer may be called "normal", or a metric "poisson", without drawing anything;
+            # then its name is no scope of a draw, and is read for the layer as any other.
             path = draw if draw and self._is_drawn(draw) else origin.path
             place = self._layers.place(path) if path else Place()
             self._origins[key] = origin, self._of_poplar_operation(key[0], place)
         return self._origins[key]
 
     def _texts(self, instruction) -> Mapping[str, str]:
-        """What scopes say of it, or of the call of a function that it was traced in."""
+        """Returns what scopes say of an instruction, or of the function call it was traced in."""
         texts = instruction.frontend_attributes.map
         called = self._calls.of(instruction.metadata.op_name)
         return {**called, **texts} if called else texts
@@ -268,16 +275,17 @@ class _ModuleReader:
 
     @cached_property
     def _drawing(self) -> frozenset[str]:
-        """Scopes in which something is drawn; needed if any is called as if it were one."""
+        """Scopes in which something is drawn; computed only if a scope is named like a sampler."""
         every = {_named_as(i) for c in self._module.computations for i in c.instructions}
         origins = (Origin(operation_path(name), kind) for name, kind in every)
         return frozenset(draw_of(origin) for origin in origins if draws(origin))
 
     def _of_poplar_operation(self, op_name: str, place: Place) -> Place:
-        """The place of the whole that an instruction is a part of, if there is one.
+        """Returns the place of the Poplar operation that an instruction is a part of, if any.
 
-        Each call of a function has operations of its own, so the whole is called by the last of
-        merged names, which is the one with the calls.
+        Each call of a function has operations of its own. Merged instructions have several
+        names, and only the last of these includes the calls around it, so it names the
+        operation.
         """
         whole = poplar_operation_of(op_name.rpartition(";")[2])
         if not whole:
@@ -304,11 +312,11 @@ class _ModuleReader:
     def _body(self, instruction) -> tuple[str, ...]:
         called = list(instruction.called_computation_ids)
         if instruction.opcode == "while":
-            called.reverse()  # XLA lists the body first
+            called.reverse()  # XLA lists the body before the condition
         return tuple(self._function(computation_id) for computation_id in called)
 
     def _function(self, computation_id: int) -> str:
-        """The name of a called graph, which is read when it is first asked for."""
+        """Returns the name of a called graph, which is read when it is first asked for."""
         if computation_id not in self._names:
             plain = plain_name(self._computations[computation_id].name)
             name = _unique(plain, self._names.values())
@@ -317,7 +325,7 @@ class _ModuleReader:
         return self._names[computation_id]
 
     def _reachable(self, ops: Iterable[Op]) -> dict[str, Graph]:
-        """The graphs that are still called; those of a random draw are gone with it."""
+        """Returns the graphs that are still called; those within a random draw are gone with it."""
         found: dict[str, Graph] = {}
         pending = [name for op in ops for name in op.body]
         while pending:
@@ -329,16 +337,17 @@ class _ModuleReader:
 
 
 class _Values:
-    """What the instructions of one computation give, as names of tensors."""
+    """The names of the tensors that each instruction of a computation gives."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, tuple[str, ...]] = {}
-        # Where each element of a tuple begins among its tensors.
+        # Where each element of a tuple begins among its tensors: an element may be a tuple
+        # itself.
         self._starts: dict[int, list[int]] = {}
         self._counts: dict[str, int] = {}
 
     def unique_name(self, path: str, kind: str) -> str:
-        """The scope of an instruction and what it is, with a number from the second on."""
+        """Names an operation by the scope and kind of its instruction, numbered if repeated."""
         base = f"{path}/{kind}" if path else kind
         count = self._counts.get(base, 0)
         self._counts[base] = count + 1
@@ -355,7 +364,7 @@ class _Values:
         )
 
     def fold(self, instruction) -> None:
-        """Notes what a tuple, or an element of one, consists of."""
+        """Notes the tensors that a tuple, or an element of one, consists of."""
         operands = [self.tensors[operand] for operand in instruction.operand_ids]
         if instruction.opcode == "tuple":
             tensors = tuple(tensor for operand in operands for tensor in operand)
@@ -375,25 +384,25 @@ class _Values:
 
 
 def _named_as(instruction) -> tuple[str, str]:
-    """The name and the type of the TensorFlow operation that an instruction is of."""
+    """Returns the name and type of the TensorFlow operation that an instruction belongs to."""
     metadata = instruction.metadata
     operation = operation_of_call(instruction.custom_call_target)
     return metadata.op_name, operation or metadata.op_type
 
 
 def _in_order(instructions) -> list[Any]:
-    """Instructions in the order in which they were made, each after its operands."""
+    """Sorts instructions by when they were made, each after its operands."""
     ordered = sorted(instructions, key=lambda instruction: instruction.id)
     defined: set[int] = set()
     for instruction in ordered:
         if not defined.issuperset(instruction.operand_ids):
-            return list(instructions)  # XLA lists operands first, though not as traced
+            return list(instructions)  # operands come first, but not in traced order
         defined.add(instruction.id)
     return ordered
 
 
 def plain_name(name: str) -> str:
-    """The name of a function as the user, or TensorFlow's control flow, gave it."""
+    """Returns the name of a function as the user, or TensorFlow's control flow, gave it."""
     return _COUNTER.sub("", _DECORATION.sub("", name)) or name
 
 
@@ -404,10 +413,10 @@ def _unique(base: str, taken: Iterable[str]) -> str:
 
 
 def _is_unnamed(origin: Origin | None) -> bool:
-    """Whether the trace does not tell what asked for an operation."""
-    if origin is None:  # a random draw, which has a scope
+    """Whether the trace does not tell which layer asked for an operation."""
+    if origin is None:  # it is a random draw, and those have a scope
         return False
-    # The tape adds up gradients that flow into one tensor, outside of all scopes.
+    # The tape adds up the gradients that flow into one tensor outside of all scopes.
     is_sum_of_tape = origin.kind == "AddN" and "/" not in origin.path
     return not origin.path or is_sum_of_tape
 
@@ -424,7 +433,7 @@ def _used(ops: Sequence[Op], results: Sequence[str]) -> tuple[Op, ...]:
 
 
 def _with_leaf_counts(ops: Sequence[Op]) -> list[Op]:
-    """Tells parameters where their tensors are among those of all parameters."""
+    """Gives parameters the positions of their tensors among those of all parameters."""
     parameters = [op for op in ops if op.kind == "parameter"]
     first: dict[str, int] = {}
     start = 0
@@ -442,7 +451,7 @@ def _with_leaf_counts(ops: Sequence[Op]) -> list[Op]:
 def _with_roles(
     ops: Sequence[Op], lowering: Lowering, updates: Mapping[int, int]
 ) -> tuple[Op, ...]:
-    """Tells the entry's parameters what of the traced function they are."""
+    """Says of the entry's parameters which inputs of the traced function they are."""
     parameters = [op for op in ops if op.kind == "parameter"]
     given = _inputs_of(sorted(parameters, key=lambda op: op.attributes["number"]), lowering)
     return tuple(
@@ -465,10 +474,12 @@ def _entry_attributes(
 
 
 def _inputs_of(parameters: Sequence[Op], lowering: Lowering) -> dict[str, FunctionInput]:
-    """The input that each parameter is; captured values may have become constants."""
+    """Finds the input that each parameter stands for."""
     found: dict[str, FunctionInput] = {}
     waiting = list(reversed(parameters))
     for given in lowering.inputs:
+        # XLA drops the parameter of a captured value that it has read as a constant, and keeps
+        # the order of the others, so specs are enough to match them.
         if waiting and waiting[-1].outputs == (given.spec,):
             found[waiting.pop().name] = given
         elif given.role != "capture":

@@ -1,7 +1,7 @@
-"""What the work of an HLO instruction depends on beyond its shapes.
+"""Reads what the work of an HLO instruction depends on beyond its shapes.
 
-The keys of the attributes are the names that XLA's operation semantics and
-`xla_data.proto` use; the values are plain tuples, numbers and strings.
+The keys of attributes are the names that XLA's operation semantics and `xla_data.proto` use;
+the values are plain tuples, numbers and strings.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from ipu_keras.ir import TensorSpec, family_of
 from ipu_keras.tracing.infeeds import is_infeed
 from ipu_keras.tracing.replication import collective_of_instruction
 
-# XLA's PrimitiveType, as NumPy (with TensorFlow's extensions of it) calls it.
+# XLA's PrimitiveType by the names of NumPy and of the types that TensorFlow adds to it.
 _DTYPES: Mapping[int, str] = {
     1: "bool",
     2: "int8",
@@ -48,7 +48,8 @@ _DTYPES: Mapping[int, str] = {
 }
 _TUPLE, _OPAQUE, _TOKEN = 13, 14, 17
 
-# Where a literal of a type has its values: as numbers, or as bytes of this format.
+# The field of a literal that holds the values of a type: numbers, or bytes if a format is
+# given.
 _LITERALS: Mapping[int, tuple[str, str | None]] = {
     1: ("preds", None),
     2: ("s8s", "<i1"),
@@ -63,20 +64,16 @@ _LITERALS: Mapping[int, tuple[str, str | None]] = {
     16: ("bf16s", "<u2"),
 }
 _BFLOAT16 = 16
-# Of the types that count batches.
+# Fields of the types in which batched gathers count the elements of a batch.
 _COUNTERS = frozenset({"s32s", "s64s", "u32s"})
 
 Computations = Mapping[int, Any]
 
 
 def specs_of(shape) -> tuple[TensorSpec, ...]:
-    """The tensors of a value, those of nested tuples in order.
+    """Returns the tensors of an XLA `ShapeProto`, those of nested tuples in order.
 
-    Args:
-        shape: XLA's `ShapeProto`. Tokens, which order effects, are no tensors.
-
-    Raises:
-        ValueError: The element type has no name in NumPy.
+    Tokens, which only order effects, are no tensors.
     """
     element_type = shape.element_type
     if element_type == _TUPLE:
@@ -92,33 +89,24 @@ def specs_of(shape) -> tuple[TensorSpec, ...]:
 
 
 def attributes_of(instruction, computations: Computations) -> dict[str, Any]:
-    """The attributes of an instruction that its cost may depend on.
+    """Returns the attributes, by XLA's names, that the cost of an instruction may depend on.
 
-    Args:
-        instruction: XLA's `HloInstructionProto`.
-        computations: All of its module's, by id; what the reducers are is
-            read from there.
-
-    Returns:
-        Attributes by XLA's names. Empty for elementwise operations.
+    Reducers are looked up in `computations`, by id. Elementwise operations have no attributes.
     """
     read = _READERS.get(instruction.opcode)
     return read(instruction, computations) if read is not None else {}
 
 
 def operation_of(computation) -> str:
-    """What a reducer or combiner does with two scalars.
+    """Returns what a reducer or combiner of two scalars does.
 
-    Args:
-        computation: XLA's `HloComputationProto` of two parameters.
-
-    Returns:
-        The opcode, such as `"add"`, when one instruction does all of it;
-        `"custom"` otherwise, as for the pairs of an arg max.
+    It is an opcode such as `"add"` if one instruction does all of it, else `"custom"`, as for
+    the pairs of an arg max.
     """
     by_id = {instruction.id: instruction for instruction in computation.instructions}
     root = by_id[computation.root_id]
-    # Narrow types are reduced in wide ones, and a tuple of one is its element.
+    # XLA reduces narrow types in wide ones, and may wrap the result in a tuple of one: what is
+    # converted around the operation does not change which one it is.
     while root.opcode in ("convert", "tuple", "copy", "reshape") and len(root.operand_ids) == 1:
         root = by_id[root.operand_ids[0]]
     operands = [by_id[operand] for operand in root.operand_ids]
@@ -134,7 +122,7 @@ def operation_of(computation) -> str:
 
 
 def _elementwise_parts(computation) -> tuple[str, ...]:
-    """The elementwise operations that a computation of scalars consists of."""
+    """Returns the elementwise operations of a computation of scalars."""
     opcodes = (instruction.opcode for instruction in computation.instructions)
     return tuple(opcode for opcode in opcodes if family_of(opcode) == "elementwise")
 
@@ -178,7 +166,7 @@ def _convolution(instruction, _) -> dict[str, Any]:
         "output_batch_dimension": numbers.output_batch_dimension,
         "output_feature_dimension": numbers.output_feature_dimension,
         "output_spatial_dimensions": tuple(numbers.output_spatial_dimensions),
-        # Absent in old modules, where it means one group.
+        # Absent in old modules, where 0 stands for one group.
         "feature_group_count": instruction.feature_group_count or 1,
         "batch_group_count": instruction.batch_group_count or 1,
     }
@@ -208,7 +196,7 @@ def _select_and_scatter(instruction, computations: Computations) -> dict[str, An
 
 
 def _direction(computation) -> str:
-    """How a computation compares: XLA's direction, or "custom"."""
+    """Returns XLA's direction of a comparison, or "custom"."""
     root = next(i for i in computation.instructions if i.id == computation.root_id)
     return root.comparison_direction or "custom"
 
@@ -222,7 +210,7 @@ def _combined(instruction, computations: Computations) -> dict[str, Any]:
 
 
 def _num_replicas(instruction) -> int:
-    """How many replicas take part in a collective; 1 if its module says nothing of groups."""
+    """Returns how many replicas take part in a collective; 1 if its module names no groups."""
     # Newer versions of XLA keep the groups in a list of devices.
     devices = getattr(instruction, "collective_device_list", instruction)
     groups = [*instruction.replica_groups, *devices.replica_groups]
@@ -302,7 +290,7 @@ def _custom_call(instruction, _) -> dict[str, Any]:
 
 
 def kind_of(instruction) -> str:
-    """XLA's name of what an instruction does, also where a marker stands for it."""
+    """Returns XLA's name of what an instruction does, also where a marker stands for it."""
     if is_infeed(instruction):
         return "infeed"
     collective = collective_of_instruction(instruction)
@@ -341,7 +329,7 @@ def _batch_norm(instruction, _) -> dict[str, Any]:
 
 
 def _constant(instruction, _) -> dict[str, Any]:
-    """The value of a scalar; of others only the size counts, and whether they count up."""
+    """Returns a scalar's value; for other constants only whether they count up."""
     if instruction.shape.element_type not in _LITERALS:
         return {}
     if instruction.shape.dimensions:
@@ -351,14 +339,14 @@ def _constant(instruction, _) -> dict[str, Any]:
     if byte_format is not None:
         values = np.frombuffer(values, byte_format)
         if instruction.shape.element_type == _BFLOAT16:
-            # The upper half of a float32.
+            # A bfloat16 is the upper half of a float32.
             values = (values.astype(np.uint32) << 16).view(np.float32)
         values = values.tolist()
     return {"value": values[0]}
 
 
 def _progression(instruction) -> dict[str, Any]:
-    """Of integers that grow from 0 by a constant step along one axis, both; see `hlo_graph`."""
+    """Returns axis and step of integers that grow from 0 along one axis; see `hlo_graph`."""
     field, _ = _LITERALS[instruction.shape.element_type]
     values = getattr(instruction.literal, field)
     if field not in _COUNTERS or not values or values[0] != 0:

@@ -1,4 +1,4 @@
-"""Reading a dataset's iterator in a function, as the cost model sees it: an infeed."""
+"""Shows the cost model an infeed where a function reads a dataset's iterator."""
 
 import contextlib
 import itertools
@@ -10,27 +10,23 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.xla import custom_call
 
-# XLA cannot compile what reads an iterator, but a custom call of any name.
+# XLA cannot compile an operation that reads an iterator, but lowers a custom call of any name.
 _TARGET = "ipu.infeed"
 
-# By iterators of datasets, what is read in their place; `None` while they are read themselves.
+# The infeeds that stand in for iterators, by `id`; `None` while iterators themselves are read.
 _infeeds: ContextVar[dict[int, "InfeedIterator"] | None] = ContextVar("infeeds", default=None)
 
 
 class InfeedIterator:
-    """Takes the place of a dataset's iterator in a function that is traced for the cost model.
+    """Stands in for a dataset's iterator in a function that is traced for the cost model.
 
-    Args:
-        element_spec: Of the dataset, a structure of `tf.TensorSpec`.
-
-    Raises:
-        ValueError: When it is read, if a tensor of the dataset is not of a fully defined shape.
-            When a loop goes over all of it, as nobody knows how long.
+    It raises a `ValueError` for elements without fully defined shapes, and for a loop over the
+    whole dataset, whose length nobody knows.
     """
 
     def __init__(self, element_spec: Any):
         self._element_spec = element_spec
-        # Else XLA would take two elements for one, as nothing tells them apart.
+        # Each element has a number, as XLA would merge two equal calls into one.
         self._numbers = itertools.count()
 
     def __repr__(self) -> str:
@@ -38,11 +34,11 @@ class InfeedIterator:
 
     @property
     def element_spec(self) -> Any:
-        """Of the dataset."""
         return self._element_spec
 
     def __iter__(self) -> "InfeedIterator":
-        # No exception of ours: AutoGraph raises only Python's again as they are.
+        # This is none of our exceptions, because AutoGraph raises only Python's own types again
+        # as they are.
         raise ValueError(
             "A loop over all of a dataset has an unknown number of steps: call `next` in a loop "
             f"over `tf.range` instead. Received: {self!r}"
@@ -74,7 +70,7 @@ class InfeedIterator:
 
 @contextlib.contextmanager
 def infeeds_for_iterators() -> Iterator[None]:
-    """While tracing, lets iterators that functions capture be infeeds."""
+    """While this is open, functions that are traced read infeeds in place of captured iterators."""
     token = _infeeds.set({})
     try:
         yield
@@ -88,11 +84,7 @@ def is_traced_for_model() -> bool:
 
 
 def infeed_of(iterator: Any) -> InfeedIterator | None:
-    """What is read in place of an iterator, always the same; `None` if that is the iterator.
-
-    Args:
-        iterator: A `tf.data.Iterator`.
-    """
+    """Returns the infeed that is read in place of an iterator, always the same, or `None`."""
     infeeds = _infeeds.get()
     if infeeds is None:
         return None
@@ -100,9 +92,5 @@ def infeed_of(iterator: Any) -> InfeedIterator | None:
 
 
 def is_infeed(instruction: Any) -> bool:
-    """Whether an instruction of XLA is an element of an infeed.
-
-    Args:
-        instruction: XLA's `HloInstructionProto`.
-    """
+    """Whether an instruction of XLA reads an element of an infeed."""
     return instruction.opcode == "custom-call" and instruction.custom_call_target == _TARGET

@@ -1,4 +1,4 @@
-"""While functions are traced, the scopes that were made for layers: a layer has one, not many."""
+"""Remembers the scopes that layers got while functions are traced, so that each has one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,35 +24,18 @@ class LayerScopes:
         self._first: dict[tuple[Any, int], str] = {}
 
     def opened(self, graph: Any, around: str, name: str, owner: int) -> str | None:
-        """The scope that was made for an owner; `None` if there is none yet.
+        """Returns the scope that a layer got within `around` for a name, or `None`.
 
-        Args:
-            graph: That is traced.
-            around: The scope around it.
-            name: As the owner asked for it.
-            owner: The `id` of the layer.
+        The `owner` is the layer's `id`, as two layers may have the same name.
         """
         return self._opened.get((graph, around, name, owner))
 
     def first_of(self, graph: Any, owner: int) -> str | None:
-        """The first scope that was made for an owner, wherever that was.
-
-        Args:
-            graph: That is traced.
-            owner: The `id` of the layer.
-        """
+        """Returns the first scope in a graph that was made for a layer, wherever it was."""
         return self._first.get((graph, owner))
 
     def add(self, graph: Any, around: str, name: str, owner: int, scope: str) -> None:
-        """Notes a scope.
-
-        Args:
-            graph: As for `opened`.
-            around: As for `opened`.
-            name: As for `opened`.
-            owner: As for `opened`.
-            scope: The name that it got.
-        """
+        """Notes the scope that a layer got; `around`, `name` and `owner` are as for `opened`."""
         self._opened[graph, around, name, owner] = scope
         self._first.setdefault((graph, owner), scope)
 
@@ -62,10 +45,10 @@ _scopes: ContextVar[LayerScopes | None] = ContextVar("layer_scopes", default=Non
 
 @contextlib.contextmanager
 def layer_scopes() -> Iterator[None]:
-    """While tracing, lets a layer that opens its scope again have the same one.
+    """While this is open, a layer that opens its scope again gets the same one.
 
-    Keras opens a layer's scope twice in each call, and TensorFlow numbers what has the same
-    name: the layer `dense` would be `dense_1` in a graph, as if it were another one.
+    Keras opens a layer's scope twice in each call, and TensorFlow numbers scopes of the same
+    name: the layer `dense` would be `dense_1` in a graph, as if it were another layer.
     """
     token = _scopes.set(LayerScopes())
     try:
@@ -75,5 +58,5 @@ def layer_scopes() -> Iterator[None]:
 
 
 def current_layer_scopes() -> LayerScopes | None:
-    """The scopes made so far; `None` outside of `layer_scopes`."""
+    """Returns the scopes made so far; `None` outside of `layer_scopes`."""
     return _scopes.get()

@@ -1,7 +1,8 @@
-"""Which layer asked for an operation, read from the name that TensorFlow gave it.
+"""Parses the names that TensorFlow gives operations back into layers, stages and passes.
 
-A name is a path of scopes with the operation at its end. Scopes of layers come
-first, those that TensorFlow's Python functions open within a layer after them.
+XLA's instructions have the name of the operation that they come from, a path of scopes with the
+operation at its end. Scopes of layers come first; those that TensorFlow's functions open inside
+a layer follow.
 """
 
 import re
@@ -14,25 +15,41 @@ from ipu_keras.ir import Op
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
 from ipu_keras.tracing.poplar_operation import is_poplar_operation, poplar_operation_of
 
-# What calls of a function put in front of the names in it, and what XLA calls
-# the values that enter and leave a computation.
+# The parts of `while/StatefulPartitionedCall/gradient_tape/pipeline_stage_1/model/dense/MatMul/Sum`
+#
+#     while/StatefulPartitionedCall   calls around the operation, which `operation_path` drops
+#     gradient_tape                   the operation belongs to a gradient
+#     pipeline_stage_1                its stage
+#     model/dense                     its layer
+#     MatMul                          the operation whose gradient it is, where the layer ends
+#     Sum                             the operation itself, which is not looked at
+#
+# A scope that no rule below knows is taken for a layer, since users may call layers anything.
+
+# What calls of a function put in front of the names in it, and what XLA calls the values that
+# enter and leave a computation.
 _CALL = re.compile(r"(?:Stateful|Stateless)?PartitionedCall(?:_\d+)?")
 _XLA_NAMES = frozenset({"", "XLA_Args", "XLA_Retvals"})
 
 _TAPE = "gradient_tape"
-# `tf.gradients`, which the gradients of loops use, appends to the name of the operation.
+# The gradients of loops are made by `tf.gradients`, which opens a scope of this name and
+# appends `_grad` to the operation's name. The tape does neither: it opens `gradient_tape`.
 _GRADIENTS = re.compile(r"gradients(?:_\d+)?")
 _GRADIENT_SUFFIX = "_grad"
+# More than one number may follow: the gradient of `Tanh_1` in a loop is in `Tanh_1_0_grad`.
 _NUMBER = re.compile(r"(?:_\d+)+$")
 
-# TensorFlow numbers the scopes of a name that is entered several times.
+# TensorFlow numbers a scope that is entered several times, and each layer enters that of its
+# stage.
 _STAGE = re.compile(re.escape(stage_scope(0)).replace("0", r"(\d+)") + r"(?:_\d+)*")
 
-# Layers may stand within these: the cell of a recurrent layer.
+# Scopes that are skipped, as layers may stand within them: the cell of a recurrent layer is in
+# `rnn/while/cell`.
 _CONTROL_FLOW = frozenset({"case", "cond", "switch_case", "while"})
 
-# Scopes that functions of TensorFlow's Python side open; none is the default
-# name of a Keras layer. Scopes named after a registered operation need no entry.
+# Scopes that functions of TensorFlow's Python side open. They end the layer. Scopes named after
+# a registered operation need no entry. None of these is the default name of a Keras layer, for
+# which it would hide the layer: hence no `add` or `softmax` here.
 _FUNCTION_SCOPES = frozenset(
     {
         "RaggedFromRowSplits",
@@ -76,14 +93,10 @@ class Place:
 
     Args:
         layer: Path of the layer or name scope; empty if the name has none.
-        backward: Whether it belongs to the gradient of that layer.
-        stage: The stage of a pipeline whose scope it is in, if any.
-        weight_update: Whether it is in the scope of the weight update.
-        poplar_operation: The path to the scope of one operation of Poplar's libraries that it
-            is a part of; empty if it is none.
+        stage: The pipeline stage whose scope the operation is in, if any.
+        poplar_operation: Path to the scope of the operation of Poplar's libraries that it is a
+            part of; empty if there is none.
         shard: The IPU that a scope says it is on, if any.
-        partials_dtype: As of `ir.Op`.
-        memory_proportion: As of `ir.Op`.
     """
 
     layer: str = ""
@@ -97,22 +110,22 @@ class Place:
 
     @classmethod
     def of(cls, op: Op) -> "Place":
-        """Where an operation belongs, as far as it knows itself."""
+        """Returns where an operation belongs, as far as it knows itself."""
         return cls(**{field.name: getattr(op, field.name) for field in fields(cls)})
 
     @property
     def is_known(self) -> bool:
-        """Whether the name said anything."""
+        """Whether the operation's name said anything."""
         return bool(self.layer) or self.stage is not None or self.weight_update
 
     @property
     def is_annotated(self) -> bool:
-        """Whether anything but the name says more."""
+        """Whether anything besides the name says more."""
         return any(each is not None and each != "" for each in self.annotations.values())
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """What is said of the operation itself, and not by its name."""
+        """What texts say of the operation itself, and not its name."""
         return {name: getattr(self, name) for name in _ANNOTATIONS}
 
 
@@ -122,41 +135,39 @@ def is_call(scope: str) -> bool:
 
 
 def forward_path(path: str) -> str:
-    """Of the name of a gradient's operation, what names what it is the gradient of.
+    """Returns the name of the operation whose gradient has this name, as far as it tells.
 
-    Args:
-        path: As `operation_path` gives it.
+    The gradient's own last part stays. Names are as `operation_path` returns them.
 
     Example:
-        >>> forward_path("gradient_tape/model/dense/MatMul/MatMul_1")
-        'model/dense/MatMul/MatMul_1'
-        >>> forward_path("gradients/model/Tanh_grad/TanhGrad")
-        'model/Tanh/TanhGrad'
+
+    >>> forward_path("gradient_tape/model/dense/MatMul/MatMul_1")
+    'model/dense/MatMul/MatMul_1'
+    >>> forward_path("gradients/model/Tanh_grad/TanhGrad")
+    'model/Tanh/TanhGrad'
     """
     parts = [p for p in path.split("/") if p != _TAPE and not _GRADIENTS.fullmatch(p)]
     return "/".join(_without_repetition([p.removesuffix(_GRADIENT_SUFFIX) for p in parts]))
 
 
 def operation_path(op_name: str) -> str:
-    """The name of an operation without the calls of functions around it.
+    """Returns the name of an operation without the calls of functions around it.
 
-    Args:
-        op_name: As XLA's metadata has it. Merged operations have several
-            names, of which the first counts.
-
-    Returns:
-        The path; empty for values that XLA made up itself.
+    It is empty for values that XLA made up itself. Merged operations have several names in
+    XLA's metadata, of which the first counts.
 
     Example:
-        >>> operation_path("while/StatefulPartitionedCall/model/dense/MatMul")
-        'model/dense/MatMul'
+
+    >>> operation_path("while/StatefulPartitionedCall/model/dense/MatMul")
+    'model/dense/MatMul'
     """
     name = op_name.partition(";")[0]
     if name in _XLA_NAMES:
         return ""
     parts = name.split("/")
     for index in range(len(parts) - 1, -1, -1):
-        # A call at the very end is the operation itself.
+        # A call at the very end is the operation itself. Only what follows the last call is
+        # kept: names in a function do not depend on where it is called.
         if is_call(parts[index]) and index + 1 < len(parts):
             return "/".join(parts[index + 1 :])
     return name
@@ -166,16 +177,18 @@ class LayerNames:
     """Tells the scopes of layers from those of operations.
 
     Args:
-        operations: Names of the traced operations. A scope of the same name is
-            one that a gradient opened for the operation.
-        functions: Names of the functions that they call. XLA puts that of a loop of
-            TensorFlow 1's `Defun`, as losses of sequences have, before the names in it.
+        operations: Names of all traced operations. The tape opens a scope of the same name for
+            the gradient of each.
+        functions: Names of the functions that they call. A loop of TensorFlow 1's `Defun`, as
+            losses of sequences have, is lowered by XLA with the function's name before the
+            names in it.
 
     Example:
-        >>> names = LayerNames({"model/dense/MatMul"})
-        >>> place = names.place("gradient_tape/model/dense/MatMul/MatMul_1")
-        >>> place.layer, place.backward
-        ('model/dense', True)
+
+    >>> names = LayerNames({"model/dense/MatMul"})
+    >>> place = names.place("gradient_tape/model/dense/MatMul/MatMul_1")
+    >>> place.layer, place.backward
+    ('model/dense', True)
 
     Scopes of the parts of a step, and of operations of Poplar's libraries, are no layers:
 
@@ -191,11 +204,7 @@ class LayerNames:
         self._is_kind: dict[str, bool] = {}
 
     def place(self, path: str) -> Place:
-        """Where the operation of a path belongs.
-
-        Args:
-            path: As `operation_path` gives it.
-        """
+        """Returns where the operation of a path, as `operation_path` returns it, belongs."""
         if path not in self._places:
             self._places[path] = self._read(path)
         return self._places[path]
@@ -207,6 +216,9 @@ class LayerNames:
         if backward:
             forward = _without_repetition([p.removesuffix(_GRADIENT_SUFFIX) for p in forward])
         scopes: list[str] = []
+        # An operation of the trace is known by its whole path, since a layer may have the name
+        # of an operation elsewhere: `model/add` is a layer although `model/dense/add` is an
+        # operation.
         for index, scope in enumerate(forward[:-1]):
             if _kind(scope) in _CONTROL_FLOW or scope in self._functions:
                 continue
@@ -225,9 +237,11 @@ class LayerNames:
         )
 
     def _is_operation(self, scope: str) -> bool:
-        """Whether a scope is one that TensorFlow opens around parts of an operation."""
+        """Whether TensorFlow opens a scope of this name around the parts of an operation."""
         if scope not in self._is_kind:
             kind = _kind(scope)
+            # Registered operations begin with a capital letter, and default names of layers
+            # with a small one. A layer `Conv1` is none either, as no operation has that name.
             is_registered = kind[:1].isupper() and definition_of(kind) is not None
             self._is_kind[scope] = is_registered or kind in _FUNCTION_SCOPES
         return self._is_kind[scope]
@@ -238,18 +252,21 @@ def _kind(scope: str) -> str:
 
 
 def _is_part(scope: str) -> bool:
-    """Whether a scope says which part of a step an operation is in."""
+    """Whether a scope says only which part of a step an operation is in."""
     return _STAGE.fullmatch(scope) is not None or _kind(scope) == WEIGHT_UPDATE_SCOPE
 
 
 def _stage_of(scopes: Sequence[str]) -> int | None:
-    """The stage of the innermost scope of one."""
+    """Returns the stage of the innermost scope that names one."""
     found = [match[1] for match in map(_STAGE.fullmatch, scopes) if match]
     return int(found[-1]) if found else None
 
 
 def _without_repetition(parts: list[str]) -> list[str]:
-    """The gradient of a loop has the loop's whole path once more behind the loop."""
+    """Drops the first copy of a loop's path where a gradient repeats it."""
+    # In `model/rnn/while/model/rnn/while/cell/Tanh` the gradient of a loop, made by
+    # `tf.gradients` in a graph of its own, repeats the whole path of the forward loop that it
+    # differentiates.
     for index, part in enumerate(parts):
         if _kind(part) in _CONTROL_FLOW:
             if index and parts[index + 1 : 2 * index + 1] == parts[:index]:
@@ -261,18 +278,14 @@ def _without_repetition(parts: list[str]) -> list[str]:
 def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[Op, ...]:
     """Gives operations without a name the layer that their neighbours agree on.
 
-    Operands are asked first, then users. A parameter belongs to its first user,
-    which is the layer for its weights and the optimizer for its own state.
-
-    Args:
-        ops: In an order in which each comes after those whose results it takes.
-        unnamed: Names of those that the trace had no name for.
-
-    Returns:
-        The operations, in the same order.
+    XLA makes such operations for conversions, broadcasts and the like. Operands are asked
+    first, then users. A parameter belongs to its first user, which is the layer for its weights
+    and the optimizer for its own state. Operations come after those whose results they take.
     """
     places = {op.name: Place.of(op) for op in ops if Place.of(op).is_known}
     waiting = [op for op in ops if op.name in unnamed and op.name not in places]
+    # Forwards for operands and backwards for users, so that a chain of unnamed operations is
+    # settled in one pass from either end.
     for op in waiting:
         if op.kind != "parameter":
             _settle(places, op, [operation_of_reference(value) for value in op.inputs])
@@ -285,6 +298,8 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
         if op.kind == "parameter":
             found = [places[user] for user in users[op.name] if user in places]
             backward = all(place.backward for place in found)
+            # A weight is in memory for all that uses it, so what holds of one operation alone
+            # is not taken over.
             place = replace(
                 found[0] if found else Place(),
                 backward=backward and bool(found),
@@ -299,7 +314,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
 
 
 def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
-    """Gives operations without a layer, a stage or a shard that of who calls their graph."""
+    """Gives operations the layer, stage and shard of their graph's caller where they have none."""
     places = {}
     for op in ops:
         layer, backward = (op.layer, op.backward) if op.layer else (caller.layer, caller.backward)
@@ -319,11 +334,12 @@ def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
 
 
 def operation_of_reference(value: str) -> str:
-    """The name of the operation that makes a value.
+    """Returns the name of the operation that makes a value.
 
     Example:
-        >>> operation_of_reference("model/while:3")
-        'model/while'
+
+    >>> operation_of_reference("model/while:3")
+    'model/while'
     """
     return value.partition(":")[0]
 
@@ -334,7 +350,7 @@ def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None
         stages = {place.stage for place in found}
         places[op.name] = Place(
             found[0].layer,
-            # What the forward pass needs too is a part of it.
+            # A value that the forward pass needs too is a part of it.
             all(place.backward for place in found),
             stage=found[0].stage if len(stages) == 1 else None,
             weight_update=all(place.weight_update for place in found),
@@ -344,6 +360,6 @@ def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None
 def _placed(op: Op, places: Mapping[str, Place]) -> Op:
     place = places.get(op.name)
     if place is not None and Place.of(op).is_annotated:
-        # What is said of the operation itself is not for neighbours to tell.
+        # Neighbours cannot overrule what texts say of the operation itself.
         place = replace(place, **Place.of(op).annotations)
     return op if place is None or place == Place.of(op) else replace(op, **vars(place))

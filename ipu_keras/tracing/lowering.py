@@ -1,7 +1,7 @@
-"""Has XLA lower a traced function, after checking what crashes it.
+"""Has XLA lower a traced function, after checking for what would crash it.
 
-TensorFlow's entry to XLA's compiler takes the inputs of a function by position
-and trusts them; one that is missing or of another type ends the process.
+TensorFlow's entry to XLA's compiler takes the inputs of a function by position and trusts them:
+one that is missing or of another type ends the process.
 """
 
 import contextlib
@@ -28,24 +28,21 @@ _NO_VARIABLE = (
     "A captured resource must be a variable of the shape and type that the function was traced "
     "with."
 )
-# Before XLA's own passes, which would widen float16 for a CPU.
+# The stage before XLA's own passes, which would widen float16 for a CPU.
 _STAGE = "hlo_serialized"
 
 
-# How XLA names operations that it refuses. One of a function that is called comes with the name
-# of that function too, which is left out: calls and loops are named besides.
+# The forms in which XLA names operations that it refuses. The name of a called function, in
+# braces before the operation's, is left out, because calls and loops are named besides.
 _NAMED = re.compile(r"node `([^`]+)`|(?<!\}\})\{\{node ([^}]+)\}\}|\[\[([^\]{}]+)\]\]")
 
 
 class LoweringError(RuntimeError):
-    """XLA cannot express a traced function, or its inputs are not such that it could.
+    """XLA cannot express a traced function, or cannot take its inputs.
 
-    Carries XLA's text, which names the operation.
-
-    Args:
-        message: What is wrong, and how to mend it.
-        operations: Names of the operations that XLA refused, as far as it says. Those of a
-            function that is called follow the name of the call.
+    The message carries XLA's text, which names the operation. `operations` are the names of
+    those that it refused, as far as it tells; those within a called function follow the name of
+    the call.
     """
 
     def __init__(self, message: str, operations: Iterable[str] = ()):
@@ -58,10 +55,9 @@ class FunctionInput:
     """An argument or a captured value of a traced function.
 
     Args:
-        spec: Its type; of a variable, that of its value.
-        role: `"argument"`, `"variable"`, `"capture"`, a tensor, or `"table"`, another resource,
-            which XLA lacks.
-        name: Of a variable, the one that TensorFlow gave it.
+        spec: The type of the tensor; for a variable, that of its value.
+        role: `"argument"`, `"variable"`, `"capture"` for a captured tensor, or `"table"` for
+            any other resource, which XLA lacks.
     """
 
     spec: TensorSpec
@@ -74,12 +70,10 @@ class Lowering:
     """What XLA made of a function.
 
     Args:
-        name: TensorFlow's name of the function.
-        inputs: In the order in which the function takes them.
-        module: XLA's `HloModuleProto`, serialised. Calls in it may stand in for operations, of
-            which `instructions_of` of `stand_ins` knows the instructions.
-        refused: Names of operations for which XLA read the values of inputs: it refused them
-            without.
+        module: A serialised `HloModuleProto` of XLA. Calls in it may stand in for operations,
+            whose instructions `instructions_of` of `stand_ins` knows.
+        refused: Names of the operations for which XLA had to read the values of inputs, as it
+            refused them without.
     """
 
     name: str
@@ -96,11 +90,11 @@ def lower(concrete, *, stand_ins: bool = True) -> Lowering:
         stand_ins: Whether calls may stand in for operations that take long to lower.
 
     Raises:
-        LoweringError: An input is none for XLA, a variable has no value, or XLA refused the
+        LoweringError: XLA cannot take an input, a variable has no value, or XLA refused the
             function.
     """
     with contextlib.ExitStack() as opened:
-        # A session's graph may be the default one.
+        # XLA's entry runs eagerly, but the graph of a session may be the default one here.
         opened.enter_context(eagerly())
         opened.enter_context(without_notes())
         if isinstance(concrete, AsWritten):
@@ -112,13 +106,14 @@ def _lowered(concrete, stand_ins: bool) -> Lowering:
     name = concrete.function_def.signature.name
     inputs = inputs_of(concrete)
     _check_resources(concrete, inputs)
-    # Variables have to live until all is done.
+    # A handle does not keep its variable alive, and XLA reads what is behind it.
     variables: list[tf.Variable] = []
     captures = [_on_host(capture, variables) for capture in concrete.captured_inputs]
     _check_values(captures, inputs)
     placeholders = concrete.inputs[: len(concrete.inputs) - len(captures)]
     specs = [tf.TensorSpec(p.shape, p.dtype) for p in placeholders]
-    # Where it has to know what a stand-in would give, XLA gets the function as it is.
+    # If XLA has to know the value that a stand-in would give, as of a shape, it gets the
+    # function as it was traced.
     if stand_ins:
         with contextlib.suppress(LoweringError), defined_with_stand_ins(concrete) as quick:
             if quick != name:
@@ -155,7 +150,7 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
 
 
 def _check_resources(concrete, inputs: Sequence[FunctionInput]) -> None:
-    """Refuses what takes another resource than a variable."""
+    """Refuses functions that take a resource other than a variable."""
     pairs = zip(concrete.inputs, inputs, strict=True)
     tables = [placeholder for placeholder, given in pairs if given.role == "table"]
     if tables:
@@ -166,7 +161,7 @@ def _check_resources(concrete, inputs: Sequence[FunctionInput]) -> None:
 
 
 def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> None:
-    """Refuses variables without a value: XLA would make one of no type where there is none."""
+    """Refuses variables without a value, for which XLA would make up one without a type."""
     for given, capture in zip(inputs[len(inputs) - len(captures) :], captures, strict=True):
         if given.role == "variable" and not tf.raw_ops.VarIsInitializedOp(resource=capture):
             raise LoweringError(
@@ -176,9 +171,9 @@ def _check_values(captures: Sequence[Any], inputs: Sequence[FunctionInput]) -> N
 
 
 def _on_host(capture, variables: list[tf.Variable]):
-    """The same value, or handle of the same variable, where XLA's compiler can read it.
+    """Returns the same value, or a handle of a variable, where XLA's compiler can read it.
 
-    What only a session knows, or another trace, has another value of its type instead.
+    A value that only a session or another trace knows is replaced by zeros of its type.
     """
     if is_known(capture):
         return capture if capture.device == _HOST else copied_to(capture, _HOST)
@@ -191,18 +186,14 @@ def _on_host(capture, variables: list[tf.Variable]):
 
 
 def is_known(capture) -> bool:
-    """Whether a captured value is known where no function is being traced."""
+    """Whether a captured value is known now, and not only in a session or another trace."""
     return hasattr(capture, "numpy")
 
 
 def inputs_of(concrete) -> tuple[FunctionInput, ...]:
-    """All inputs of a function in order, each as it was when it was traced.
+    """Returns all inputs of a function in order, each as it was when it was traced.
 
-    Args:
-        concrete: A `tf.ConcreteFunction`, or one `AsWritten`.
-
-    Raises:
-        LoweringError: One of them is none for XLA.
+    Raises a `LoweringError` if XLA cannot take one of them.
     """
     signature = concrete.function_def.signature
     captures = concrete.captured_inputs
@@ -257,8 +248,9 @@ def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
         return FunctionInput(_tensor_spec(capture.shape, capture.dtype), "capture", name)
     if contents_of(capture) is None and contents_of(placeholder) is None:
         return FunctionInput(TensorSpec((), "resource"), "table", name)
-    # In the graph of a session, where TensorFlow 1 has what an optimizer keeps, it has a name; that
-    # of the placeholder has the scopes within the function before it.
+    # A variable of a session's graph, as those that optimizers of TensorFlow 1 keep, has its
+    # own name on its handle. The name of the placeholder has the scopes within the function
+    # before it.
     known = name if getattr(capture, "graph", None) is None else capture.op.name
     return FunctionInput(
         _variable_spec(capture, placeholder), "variable", names.get(id(capture), known)
@@ -266,7 +258,7 @@ def _captured(capture, placeholder, names: Mapping[int, str]) -> FunctionInput:
 
 
 def _variable_spec(capture, placeholder) -> TensorSpec:
-    """Shape and dtype behind a handle, which have to be those of the trace."""
+    """Returns shape and dtype behind a handle, which must still be those of the trace."""
     found = [_handle_spec(tensor) for tensor in (capture, placeholder)]
     if found[0] is None or found[0] != found[1]:
         raise LoweringError(

@@ -1,7 +1,7 @@
-"""Operations of Poplar's libraries as one operation each, with what they compute inside.
+"""Turns each operation of Poplar's libraries into one operation, with its parts inside.
 
-`poplar_operation` marks them in the trace. Here each marked scope, and each of its gradient,
-becomes one operation of kind `"poplar-call"`.
+`poplar_operation` marks such operations in the trace. Here each marked scope, and each of its
+gradient, becomes one operation of kind `"poplar-call"`.
 """
 
 import re
@@ -20,33 +20,30 @@ from ipu_keras.tracing.poplar_operation import (
     without_marks,
 )
 
-# Replicas and the host are outside of an operation.
+# An operation of Poplar's libraries neither exchanges values with replicas nor talks to the
+# host.
 _OUTSIDE = frozenset({"collective", "stream copy"})
 _NO_WORK = frozenset({"constant", "free"})
 
-# Names of what XLA made up itself, and of sums of the tape, which has no scope for them.
+# A name without a scope is one that XLA made up. The tape's sums of gradients have none of a
+# layer.
 _UNNAMED = re.compile(r"[^/]+")
 _SUM_OF_TAPE = re.compile(r"(?:(?:gradient_tape|gradients(?:_\d+)?)/)*AddN(?:_\d+)?/[^/]+")
 
 
 def with_poplar_calls(graph: Graph) -> Graph:
-    """Makes one operation of all that have the same `poplar_operation`.
+    """Makes one operation of all operations that have the same `poplar_operation`.
 
     It has kind `"poplar-call"`, and the attribute `operation` says which one it is. Its `body`
     is the graph of what it computes, loops included; its inputs and outputs are what crosses
     the border. If a share of memory was chosen for its products, that is the attribute
-    `memory_proportion`. What lies in between and has no name of its own belongs to it. Where the
-    operation takes something that others make of its results, or replicas exchange values, it
-    is divided into as many as it takes.
+    `memory_proportion`. Unnamed operations in between belong to it. Where the operation takes
+    something that others make of its results, or replicas exchange values in between, it is
+    divided into as many as it takes.
 
-    A checkpoint of recomputation becomes an operation of kind `"recomputation-checkpoint"`, which
-    passes its operand on; in the gradient it stays a `"reshape"`.
-
-    Args:
-        graph: HLO, with what was cut out of it put back.
-
-    Returns:
-        The graph; loops and branches outside of such operations have theirs inside.
+    A checkpoint of recomputation becomes an operation of kind `"recomputation-checkpoint"`,
+    which passes its operand on; in the gradient it stays a `"reshape"`. Loops and branches
+    outside of such operations have theirs inside.
     """
     calls = _Calls(graph)
     whole = calls.contracted(graph)
@@ -62,19 +59,18 @@ def with_poplar_calls(graph: Graph) -> Graph:
 
 
 def _called(ops: Sequence[Op]) -> list[str]:
-    """The graphs that operations call, but those within operations of Poplar's libraries."""
+    """Returns the graphs that operations call, except within operations of Poplar's libraries."""
     return [name for op in ops if op.kind != POPLAR_CALL for name in op.body]
 
 
 class _Calls:
-    """Makes the calls of one graph and of its functions; `functions` gets their bodies."""
+    """Makes the calls of a graph and its functions; `functions` gets the bodies."""
 
     def __init__(self, graph: Graph):
         self.functions = dict(graph.functions)
         self._counts: Counter[str] = Counter()
 
     def contracted(self, graph: Graph) -> Graph:
-        """One graph with its calls."""
         ops = tuple(map(_checkpoint, graph.ops))
         members = self._members(ops, graph.results)
         if not members:
@@ -95,6 +91,8 @@ class _Calls:
             op.name: op.poplar_operation for op in ops if op.poplar_operation and op.name in inside
         }
         _add_nameless(ops, results, inside, members)
+        # A scope left with only constants and reshapes computes nothing, so no operation is
+        # shown for it.
         working = {members[op.name] for op in _working(ops) if op.name in members}
         members = {name: whole for name, whole in members.items() if whole in working}
         return _without_cycles(ops, members)
@@ -125,7 +123,7 @@ class _Calls:
         )
 
     def _unique(self, base: str) -> str:
-        """In one graph; other calls of a function have the same path."""
+        """Numbers calls of one path in a graph, as other calls of a function have the same path."""
         count = self._counts[base]
         self._counts[base] += 1
         return f"{base}.{count}" if count else base
@@ -145,10 +143,10 @@ def _working(ops: Sequence[Op]) -> Iterator[Op]:
 def _add_nameless(
     ops: Sequence[Op], results: Sequence[str], inside: Collection[str], members: dict[str, str]
 ) -> None:
-    """Adds what has no name and gives to one operation alone, or takes from one alone.
+    """Adds unnamed operations that give to one Poplar operation alone, or take from one alone.
 
-    A sum of gradients that come from elsewhere is not a part of what takes it. What is not
-    `inside` can be a part of none.
+    A sum of gradients that come from elsewhere is no part of the operation that takes it. What
+    is not `inside` can be a part of none.
     """
     users: dict[str, list[str]] = {op.name: [] for op in ops}
     for op in ops:
@@ -165,6 +163,8 @@ def _add_nameless(
         and op.kind != "parameter"
         and (op.name in sums or _UNNAMED.fullmatch(op.name))
     ]
+    # Backwards for users and forwards for producers, so that chains of unnamed operations join
+    # in one pass.
     for name in reversed(nameless):
         whole = _common(users[name], members)
         taken = {members.get(producer) for producer in producers[name]}
@@ -177,13 +177,13 @@ def _add_nameless(
 
 
 def _common(names: Sequence[str], members: Members) -> str | None:
-    """The operation that all of these belong to, if there is one."""
+    """Returns the Poplar operation that all of these belong to, if there is one."""
     wholes = {members.get(name) for name in names}
     return wholes.pop() if len(wholes) == 1 else None
 
 
 def _without_cycles(ops: Sequence[Op], members: dict[str, str]) -> dict[str, str]:
-    """Divides what others come between; what cannot be divided so is no operation."""
+    """Divides operations that others come between, and gives up those that stay cyclic."""
     for whole in cyclic_groups(ops, members):
         names = {name for name, other in members.items() if other == whole}
         for name, number in generations(ops, names).items():

@@ -1,7 +1,7 @@
 """Marks what is one operation on an IPU and many in TensorFlow.
 
 Poplar's libraries have a whole LSTM, a beam search or a group normalisation as one operation.
-TensorFlow computes them here from its own operations, in a scope that says what they are
+TensorFlow computes them here by its own operations, in a scope whose name says what they are
 together, so that the cost model shows one.
 """
 
@@ -12,21 +12,22 @@ from typing import Any
 
 import tensorflow as tf
 
-# No default name of a Keras layer has a full stop.
+# Default names of Keras layers have no full stop, so no layer is taken for an operation.
 _PREFIX = "poplar."
 
-# What `pipelining_ops.recomputation_checkpoint` is called; it computes nothing.
+# The kind of a `pipelining_ops.recomputation_checkpoint`, which computes nothing.
 RECOMPUTATION_CHECKPOINT = "RecomputationCheckpoint"
 
-# What a part of a program that runs on the host is called; `OUTSIDE_COMPILATION_FAMILY` of the cost
-# model is the same.
+# The kind of a part of a program that runs on the host. `OUTSIDE_COMPILATION_FAMILY` of the
+# cost model has to be the same.
 OUTSIDE_COMPILATION = "OutsideCompilation"
 
 # TensorFlow numbers a scope that is entered again.
 _NUMBER = re.compile(r"(?:_\d+)+$")
 
-# Between what an operation is called and what shares of memory were chosen for its products,
-# forward and backward. XLA hands on nothing of an operation but its name.
+# Separates an operation's name from the shares of memory that its products may take, forward
+# and backward. They are in the name, so that gradients, which are named after the scope, have
+# them too.
 _SHARES = "--memory-"
 _NO_SHARE = "any"
 
@@ -35,12 +36,12 @@ _NO_SHARE = "any"
 def poplar_operation(
     kind: str, *, memory_proportions: tuple[float | None, float | None] = (None, None)
 ) -> Iterator[None]:
-    """What is traced within is one operation of the IPU; so is its gradient.
+    """Makes what is traced within one operation of the IPU, and so its gradient.
 
     Args:
-        kind: What reports call it, such as `"PopnnLSTM"`.
-        memory_proportions: Of a tile's memory, what temporaries of its products may take, in
-            the forward and in the backward pass; `None` for what others may take.
+        kind: The operation's name in reports, such as `"PopnnLSTM"`.
+        memory_proportions: Shares of a tile's memory that temporaries of its products may take,
+            in the forward and in the backward pass; `None` for the default share.
 
     Example:
 
@@ -54,7 +55,7 @@ def poplar_operation(
     """
     scope = _PREFIX + kind
     if memory_proportions != (None, None):
-        # Numbers of NumPy have a `repr` that is no name of a scope.
+        # The `repr` of NumPy's numbers has parentheses, which names of scopes must not have.
         shares = (_NO_SHARE if one is None else repr(float(one)) for one in memory_proportions)
         scope += _SHARES + _SHARES.join(shares)
     with tf.name_scope(scope):
@@ -62,15 +63,12 @@ def poplar_operation(
 
 
 def is_poplar_operation(scope: str) -> bool:
-    """Whether one scope of a name is that of one operation of the IPU."""
+    """Whether one scope of a name is that of an operation of the IPU."""
     return scope.startswith(_PREFIX)
 
 
 def poplar_operation_of(name: str) -> str:
-    """Of a name, the path to the outermost scope of one operation of the IPU; empty without one.
-
-    Args:
-        name: Of a TensorFlow operation, with the calls of functions around it or without.
+    """Returns the path to the outermost scope of an operation of the IPU in a name, or "".
 
     Example:
 
@@ -83,10 +81,7 @@ def poplar_operation_of(name: str) -> str:
 
 
 def kind_of_poplar_operation(path: str) -> str:
-    """What reports call an operation of the IPU.
-
-    Args:
-        path: To its scope.
+    """Returns the name in reports of the operation of the IPU whose scope has this path.
 
     Example:
 
@@ -97,11 +92,7 @@ def kind_of_poplar_operation(path: str) -> str:
 
 
 def memory_proportion_of(path: str, *, backward: bool) -> float | None:
-    """What share of memory was chosen for the products of an operation of the IPU.
-
-    Args:
-        path: To its scope.
-        backward: Whether in the backward pass.
+    """Returns the share of a tile's memory chosen for an operation's products, or `None`.
 
     Example:
 
@@ -114,10 +105,7 @@ def memory_proportion_of(path: str, *, backward: bool) -> float | None:
 
 
 def without_marks(path: str) -> str:
-    """A path with the names of operations of the IPU as reports have them.
-
-    Args:
-        path: Of scopes.
+    """Returns a path in which operations of the IPU have the names that reports show.
 
     Example:
 
@@ -136,14 +124,11 @@ def _without_mark(scope: str) -> str:
 
 
 def differentiable(function: Callable, *tensors: Any) -> Any:
-    """What a function returns that returns its gradient too.
+    """Calls a function that returns its gradient too, as `tf.custom_gradient` takes it.
 
-    The gradient is named after the place of the call, as those of TensorFlow's operations are,
-    so that the cost model knows whose it is. `tf.custom_gradient` alone leaves it without.
-
-    Args:
-        function: As `tf.custom_gradient` takes it.
-        *tensors: Its arguments.
+    The gradient is named after the place of the call, as gradients of TensorFlow's operations
+    are, so that the cost model knows which layer it belongs to. `tf.custom_gradient` alone
+    gives it no scope.
     """
     scope = tf.get_current_name_scope()
 

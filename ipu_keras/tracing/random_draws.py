@@ -1,8 +1,8 @@
-"""Random draws as one operation each, as the hardware has them.
+"""Makes one operation of each random draw, as the hardware has it.
 
-XLA has no random number generator of the IPU's kind: it spells a draw out as
-hundreds of integer instructions. What they compute on an IPU is one vertex per
-tile, so they are one operation of kind "random" here.
+XLA has no random number generator of the IPU's kind, and spells a draw out as hundreds of
+integer instructions. On an IPU a draw is one vertex per tile, so it is one operation of kind
+"random" here.
 """
 
 import re
@@ -16,19 +16,20 @@ from ipu_keras.tracing.layers import Place
 
 RANDOM = "random"
 
-# The scopes of TensorFlow's sampling functions.
+# Names of the scopes that TensorFlow's sampling functions open.
 _SAMPLER = re.compile(
     r"(?:(?:stateless|stateful|parameterized)_)?"
     r"(?:(?:random|truncated)_)?"
     r"(?:uniform|normal|binomial|categorical|gamma|multinomial|poisson|shuffle)"
     r"(?:_full_int)?(?:_\d+)?"
 )
-# TensorFlow's operations that draw, and those that derive the state they draw from.
+# TensorFlow's operations that draw, and those that derive the state which others draw from.
 _KIND = re.compile(
     r"(?:Stateless|Stateful)?(?:Random|TruncatedNormal|ParameterizedTruncatedNormal|"
     r"StandardNormal|Uniform(?:FullInt|Int)?$|Multinomial).*|Rng.*"
 )
 _GENERATORS = frozenset({"rng", "rng-bit-generator", "rng-get-and-update-state"})
+# Looked for in this order: "truncated_normal" contains "normal".
 _DISTRIBUTIONS = (
     "truncated_normal",
     "normal",
@@ -44,23 +45,19 @@ _DISTRIBUTIONS = (
 
 @dataclass(frozen=True)
 class Origin:
-    """What the trace says of where an operation comes from.
-
-    Args:
-        path: Of the TensorFlow operation; empty if there is none.
-        kind: Type of the TensorFlow operation.
-    """
+    """The TensorFlow operation that an operation comes from; texts are empty if there is none."""
 
     path: str = ""
     kind: str = ""
 
 
 def draw_of(origin: Origin) -> str:
-    """The scope of the random draw that an operation is a part of, or "".
+    """Returns the scope of the random draw that an operation is a part of, or "".
 
     Example:
-        >>> draw_of(Origin("model/dropout/stateless_random_uniform/mul", "Mul"))
-        'model/dropout/stateless_random_uniform'
+
+    >>> draw_of(Origin("model/dropout/stateless_random_uniform/mul", "Mul"))
+    'model/dropout/stateless_random_uniform'
     """
     parts = origin.path.split("/")
     for index, part in enumerate(parts):
@@ -70,13 +67,14 @@ def draw_of(origin: Origin) -> str:
 
 
 def draws(origin: Origin) -> bool:
-    """Whether an operation is one that draws, or makes the state that another draws from.
+    """Whether an operation draws, or makes the state that another draws from.
 
     Example:
-        >>> draws(Origin("noise/random_normal/RandomStandardNormal", "RandomStandardNormal"))
-        True
-        >>> draws(Origin("noise/random_normal/mul", "Mul"))
-        False
+
+    >>> draws(Origin("noise/random_normal/RandomStandardNormal", "RandomStandardNormal"))
+    True
+    >>> draws(Origin("noise/random_normal/mul", "Mul"))
+    False
     """
     return _KIND.fullmatch(origin.kind) is not None
 
@@ -89,18 +87,12 @@ def with_random_draws(
 ) -> tuple[tuple[Op, ...], tuple[str, ...]]:
     """Replaces the operations of each random draw by one of kind "random".
 
-    Its inputs are what the draw took from outside: a seed. Its outputs are what
-    is used outside. A draw that other operations take part in stays as it is.
+    It takes what the draw took from outside, such as a seed, and returns what is used outside.
+    A draw stays as it is if other operations lie between its own.
 
     Args:
-        ops: Of a graph, each after those whose results it takes.
-        results: What the graph returns.
-        origins: By the names of the operations.
-        without: Scopes of draws of which something was cut out: their other operations of
-            TensorFlow's that draw are draws of their own.
-
-    Returns:
-        The operations, in such an order again, and the results.
+        without: Scopes of draws of which something was cut out. In these, each remaining
+            operation of TensorFlow's that draws is a draw of its own.
     """
     draws = _draws(ops, origins, without)
     while draws:
@@ -115,7 +107,7 @@ def with_random_draws(
 def _draws(
     ops: Sequence[Op], origins: Mapping[str, Origin], without: Collection[str]
 ) -> dict[str, list[str]]:
-    """Names of operations by the scope of their draw."""
+    """Returns the names of operations by the scope of their draw."""
     scopes = {origin: _scope(origin, without) for origin in set(origins.values()) if origin.path}
     found: dict[str, list[str]] = {}
     drawing = set()
@@ -126,7 +118,7 @@ def _draws(
             found.setdefault(draw, []).append(op.name)
             if op.kind in _GENERATORS or draws(origin):
                 drawing.add(draw)
-    # A layer may be called "normal" and draw nothing.
+    # A layer may be called "normal", and draw nothing.
     return {draw: names for draw, names in found.items() if draw in drawing}
 
 
@@ -138,11 +130,12 @@ def _scope(origin: Origin, without: Collection[str]) -> str:
 
 
 def _attributes(group: Group) -> dict[str, Any]:
-    """What a draw is of; of a categorical one, how many random numbers it takes."""
+    """Returns the distribution, and for a categorical draw how many random numbers it takes."""
     distribution = _distribution(group.name)
     found: dict[str, Any] = {"distribution": distribution}
     if distribution in ("categorical", "multinomial"):
-        # Each of them becomes noise, with a logarithm, before the largest counts.
+        # TensorFlow samples categories by the Gumbel trick: each random number becomes noise by
+        # a logarithm, so the results of the logarithms count the numbers.
         logs = [op.outputs[0] for op in group.ops if op.kind == "log"]
         found["num_drawn"] = max(map(num_elements, logs), default=0)
     return found
@@ -166,6 +159,6 @@ def _name(scope: str) -> str:
 
 
 def _distribution(scope: str) -> str:
-    """Named after the sampling function, or the operation, at the end of the scope."""
+    """Names the distribution after the sampling function, or operation, at the scope's end."""
     sampler = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", scope.rpartition("/")[2]).lower()
     return next((name for name in _DISTRIBUTIONS if name in sampler), "other")

@@ -1,8 +1,8 @@
-"""Replicas of a program, as the trace of one of them sees the others.
+"""Shows the trace of one replica the others.
 
-A program is traced once, for all of its replicas. Where these exchange values, the trace has
-a marker: an operation that neither TensorFlow nor XLA can run. `segments` takes its place
-when the host runs all replicas, and `hlo_attributes` tells the cost model what it stands for.
+A program is traced once, for all of its replicas. Where these exchange values, the trace has a
+marker: an operation that neither TensorFlow nor XLA can run. `segments` takes its place when
+the host runs all replicas, and `hlo_attributes` tells the cost model what it stands for.
 """
 
 import contextlib
@@ -19,23 +19,25 @@ from ipu_keras.internals.tensorflow.functions import attribute_scope, is_branch_
 from ipu_keras.internals.tensorflow.xla import custom_call, replica_id
 from ipu_keras.tracing.concrete import called_functions
 
-# XLA lowers a custom call of any name, of tensors of any type, and keeps its text; its own
-# collectives lack types, and all-to-all and all-gather have no operation in TensorFlow that
-# XLA compiles for a CPU.
+# XLA lowers a custom call of any name and of tensors of any type, and keeps its text. XLA's own
+# collectives lack types, and for all-to-all and all-gather TensorFlow has no operation that XLA
+# compiles for a CPU.
 _MARKER = "XlaCustomCall"
 _TARGET = "ipu.collective"
 _REPLICA_INDEX = "XlaReplicaId"
 
-# What only replicas that run together can compute.
+# Kinds of operations that only replicas which run together can compute.
 EXCHANGES = frozenset({_MARKER, _REPLICA_INDEX})
 
-# Of an identity: whether an IPU makes no copy to say that replicas have the same value.
+# An attribute of an identity that promises equal values in all replicas; its value says whether
+# an IPU marks the tensor in place, without a copy.
 _EQUAL = "_ipu_equal_across_replicas"
 
-# The graphs that were traced for one replica though they have collectives say so.
+# Collection of graphs that have collectives but were traced for one replica, so that using them
+# with more is an error, and not a wrong result.
 _ALONE = "ipu_collectives_of_one_replica"
 
-# In the graphs of functions: how many shards scopes have asked for there.
+# Collection of a function's graph: how many shards scopes have asked for in it.
 _SHARDS = "ipu_shards"
 
 Shards = Literal["counted", "shared", "refused"]
@@ -43,13 +45,11 @@ Shards = Literal["counted", "shared", "refused"]
 
 @dataclass
 class _Replicas:
-    """Those that a function is traced for.
+    """The replicas that a function is traced for.
 
     Args:
-        count: How many there are.
-        shards: As of `replicated`.
-        ipus_each: How many each needs.
-        is_known: Whether something in the trace depends on how many there are.
+        shards: What shards mean, as for `replicated`.
+        is_known: Whether something in the trace depends on how many replicas there are.
     """
 
     count: int
@@ -66,13 +66,9 @@ def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[Non
     """While a function is traced, says how many replicas will run it together.
 
     Args:
-        num_replicas: Copies of the program, each on data of its own.
-        shards: Of a trace with shards there are fewer, with as many IPUs together, if that is
-            `"shared"`; `num_replicas` of them if that has been `"counted"` already. With
-            `"refused"`, each replica has one IPU, and shards are an error.
-
-    Raises:
-        ValueError: `num_replicas` is not a positive integer.
+        shards: `"shared"` if a trace with shards has fewer replicas, on as many IPUs together;
+            `"counted"` if `num_replicas` takes shards into account already; `"refused"` if each
+            replica has one IPU, so that shards are an error.
 
     Example:
 
@@ -94,24 +90,20 @@ def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[Non
 
 
 def current_replicas() -> int:
-    """How many replicas the function that is being traced is for; 1 outside of `replicated`."""
+    """Returns how many replicas are being traced for; 1 outside of `replicated`."""
     replicas = _replicas.get()
     if replicas is None:
         return 1
+    # From now on the trace depends on the number, so that shards may no longer change it.
     replicas.is_known = True
     return max(1, replicas.count // replicas.ipus_each)
 
 
 def note_shards(graph: Any, count: int) -> None:
-    """Notes in the graph of a function that it has shards.
+    """Notes in the graph of a function that it has at least `count` shards.
 
-    Args:
-        graph: That is being traced.
-        count: How many there are at least.
-
-    Raises:
-        ValueError: Replicas have one IPU each, or what was traced before was for more replicas
-            than there are then.
+    A `ValueError` says that replicas have one IPU each, or that what was traced before was for
+    more replicas than there are with so many shards.
     """
     replicas, ipus_each = _replicas.get(), ipus_of_shards(count)
     if replicas is not None and replicas.shards != "counted" and ipus_each > replicas.ipus_each:
@@ -140,11 +132,7 @@ def _check_shards(replicas: _Replicas, count: int) -> None:
 
 
 def num_shards_of(graph: Any) -> int:
-    """How many shards scopes ask for in a function, and in those that it calls: at least 1.
-
-    Args:
-        graph: Of the function.
-    """
+    """Returns how many shards scopes ask for in a function and those that it calls; at least 1."""
     pending, seen, most = [graph], set(), 1
     while pending:
         one = pending.pop()
@@ -156,7 +144,7 @@ def num_shards_of(graph: Any) -> int:
 
 
 def num_shards_so_far() -> int:
-    """As `num_shards_of`, of the functions that are being traced."""
+    """Returns `num_shards_of` all functions that are being traced."""
     graph, most = tf.compat.v1.get_default_graph(), 1
     while is_trace(graph):
         most = max(most, num_shards_of(graph))
@@ -165,21 +153,13 @@ def num_shards_so_far() -> int:
 
 
 def ipus_of_shards(num_shards: int) -> int:
-    """How many IPUs a replica has for its shards: systems hand out 1, 2, 4, ...
-
-    Args:
-        num_shards: How many there are.
-    """
+    """Returns how many IPUs a replica has for its shards: systems hand out 1, 2, 4, ..."""
     return 1 << (num_shards - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class ReplicaGroups:
-    """Replicas in groups of neighbours, which exchange values among themselves.
-
-    Args:
-        num_replicas: How many there are in all groups.
-        size: How many are in a group. It divides their number.
+    """Replicas in groups of neighbours, whose `size` divides their number, that exchange values.
 
     Example:
 
@@ -200,13 +180,12 @@ class Collective:
     """What replicas do together with a tensor that each of them has.
 
     Args:
-        kind: XLA's name of it: `"all-gather"` (stacks along a new first axis), `"all-reduce"`,
+        kind: XLA's name: `"all-gather"` (stacks along a new first axis), `"all-reduce"`,
             `"all-to-all"`, or `"reduce-scatter"` (along the first axis).
-        groups: Which replicas exchange values with each other.
-        operation: XLA's name of how they reduce: `"add"`, `"multiply"`, `"minimum"`,
-            `"maximum"`, `"and"` or `"or"`; empty if they do not.
-        dimensions: The axis along which tensors are put together or taken apart; of an
-            all-to-all, the one to split along and the one to concatenate along.
+        operation: XLA's name of the reduction: `"add"`, `"multiply"`, `"minimum"`, `"maximum"`,
+            `"and"` or `"or"`; empty if there is none.
+        dimensions: The axis along which tensors are put together or taken apart; for an
+            all-to-all, the axis to split along and the one to concatenate along.
     """
 
     kind: str
@@ -215,12 +194,10 @@ class Collective:
     dimensions: tuple[int, ...] = ()
 
     def to_json(self) -> str:
-        """The text that a marker carries."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Collective":
-        """The collective of a marker's text."""
         fields = json.loads(text)
         fields["groups"] = ReplicaGroups(**fields["groups"])
         fields["dimensions"] = tuple(fields["dimensions"])
@@ -230,17 +207,7 @@ class Collective:
 def mark(
     x: tf.Tensor, collective: Collective, shape: Sequence[int], name: str | None = None
 ) -> tf.Tensor:
-    """Puts a collective into the graph that is being traced.
-
-    Args:
-        x: What each replica has.
-        collective: What they do with it.
-        shape: Of the result.
-        name: Of the operation.
-
-    Raises:
-        ValueError: No graph is being traced, or the shape of `x` is not fully known.
-    """
+    """Puts a collective, whose result has the given shape, into the graph that is being traced."""
     if tf.executing_eagerly():
         raise ValueError(
             "Replicas exchange values only in a program, which is traced for all of them. Move "
@@ -259,17 +226,17 @@ def mark_alone() -> None:
 
 
 def is_marked_alone(graph: Any) -> bool:
-    """Whether a graph has collectives and was traced for one replica."""
     return graph.name in graph.get_collection(_ALONE)
 
 
 def replica_index(name: str | None = None) -> tf.Tensor:
-    """Which replica runs the operation: a scalar of type int32."""
+    """Returns the number of the replica that runs this, a scalar of type int32."""
     if current_replicas() == 1:
         mark_alone()
         return tf.constant(0, name=name)
     graph = tf.compat.v1.get_default_graph()
-    # Outside of loops and branches, which then get it as any other value.
+    # It is made outside of loops and branches, which get it as any other value; so only
+    # outermost graphs have to be searched for it.
     while is_branch_or_loop(graph):
         graph = graph.outer_graph
     with graph.as_default():
@@ -277,21 +244,20 @@ def replica_index(name: str | None = None) -> tf.Tensor:
 
 
 def collective_of(op: tf.Operation) -> Collective | None:
-    """The collective that an operation stands for; `None` if it is none."""
+    """Returns the collective that an operation stands for, or `None`."""
     if op.type != _MARKER or op.get_attr("target_name").decode() != _TARGET:
         return None
     return Collective.from_json(op.get_attr("backend_config").decode())
 
 
 def collective_of_instruction(instruction: Any) -> Collective | None:
-    """The collective that an instruction of XLA stands for; `None` if it is none."""
+    """Returns the collective that an instruction of XLA stands for, or `None`."""
     if instruction.opcode != "custom-call" or instruction.custom_call_target != _TARGET:
         return None
     return Collective.from_json(instruction.backend_config.decode())
 
 
 def is_replica_index(op: tf.Operation) -> bool:
-    """Whether an operation is the number of the replica."""
     return op.type == _REPLICA_INDEX
 
 
@@ -301,11 +267,9 @@ def is_assumed_equal(op: tf.Operation) -> bool:
 
 
 def assumed_equal(x: Any, *, inplace: bool) -> tf.Tensor:
-    """A tensor of which replicas are promised to have equal values.
+    """Returns a tensor whose values are promised to be equal in all replicas.
 
-    Args:
-        x: The tensor.
-        inplace: Whether it is marked itself, or a copy.
+    An IPU marks the tensor itself if this is `inplace`, and a copy otherwise.
     """
     graph = tf.compat.v1.get_default_graph()
     mark = {_EQUAL: tf.compat.v1.AttrValue(b=inplace)}

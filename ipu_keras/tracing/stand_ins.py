@@ -1,9 +1,9 @@
-"""Calls that stand in for operations that TensorFlow takes long to lower.
+"""Lets calls stand in for operations that TensorFlow takes long to lower.
 
 For each `Sqrt`, `Relu` or `Einsum` of a function, TensorFlow builds MLIR passes to find the few
-instructions that it is: 10 ms, and Adam has a square root for every variable. Random numbers it
-spells out in a hundred instructions. A custom call takes 0.2 ms, and whoever reads XLA's module
-knows what it stands for.
+instructions that it consists of. That takes 10 ms, and Adam has a square root for every
+variable. Random numbers are spelled out in a hundred instructions. A custom call takes 0.2 ms,
+and whoever reads XLA's module knows what it stands for.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ from ipu_keras.tracing.definitions import (
 )
 
 _CALL = "XlaCustomCall"
-_RESULT = "output"  # of the call
-# What it calls: the operation's type and, of some, a detail.
+_RESULT = "output"  # the call's name for its result
+# A call's target: the operation's type and, for some types, a detail.
 _TARGET = re.compile(r"ipu\.stand_in\.(?P<kind>\w+) ?(?P<detail>.*)")
 
-# An equation of two operands that a product and a transposition are all of.
+# An equation of two operands that one product and one transposition may compute.
 _EQUATION = re.compile(r"(\w+),(\w+)->(\w+)", re.ASCII)
 
-# They take a shape, which is the call's, a key, a counter and the number of an algorithm, of which
-# IPUs have one.
+# Their inputs are a shape, which the call has itself, a key, a counter and the number of an
+# algorithm, of which IPUs have only one.
 _DRAWS = frozenset(
     {"StatelessRandomNormalV2", "StatelessRandomUniformV2", "StatelessTruncatedNormalV2"}
 )
-# Makes key and counter of a seed, in as many instructions as the draw itself.
+# Makes a key and a counter from a seed, in as many instructions as the draw itself.
 _SEEDING = "StatelessRandomGetKeyCounter"
 
 
@@ -47,14 +47,9 @@ _SEEDING = "StatelessRandomGetKeyCounter"
 def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
     """While this is open, TensorFlow knows a traced function with stand-ins for slow operations.
 
-    So do the functions that it calls. A result that has to be known when XLA lowers the
-    function, such as a shape, cannot come from a stand-in.
-
-    Args:
-        concrete: A `tf.ConcreteFunction`.
-
-    Yields:
-        The name of the function with stand-ins; its own if it needs none.
+    The functions that it calls have stand-ins too. A result that has to be known when XLA
+    lowers the function, such as a shape, cannot come from a stand-in. The name of the new
+    function is yielded, or its own if it needs none.
     """
     definitions: dict[str, FunctionDef] = {}
     name = _define(concrete, definitions)
@@ -67,7 +62,7 @@ def defined_with_stand_ins(concrete: Any) -> Iterator[str]:
 
 
 def _define(function: Any, definitions: dict[str, FunctionDef]) -> str:
-    """The name of a function with stand-ins, whose definition is added if it needs any."""
+    """Returns the name of a function with stand-ins, and adds its definition if it needs any."""
     name = function.name.decode()
     if name in definitions:
         return definitions[name].signature.name
@@ -80,7 +75,8 @@ def _define(function: Any, definitions: dict[str, FunctionDef]) -> str:
     if not slow and not called:
         return name
     definition = eager_context().get_function_def(name)
-    # A call has its own name for the result.
+    # A definition names an operation's results as its `OpDef` does, and the call's has another
+    # name.
     results = {name_in_definition(op.outputs[0]): f"{op.name}:{_RESULT}:0" for op in slow.values()}
     take_instead(definition, results)
     inputs = {node.name: node.input[:] for node in definition.node_def}
@@ -89,7 +85,7 @@ def _define(function: Any, definitions: dict[str, FunctionDef]) -> str:
             _stand_in(node, slow[node.name], inputs)
         elif called:
             _call_others(node, called)
-    leave_out_unneeded(definition)  # keys and counters that no draw takes now
+    leave_out_unneeded(definition)  # drops keys and counters that no draw takes now
     definition.signature.name = another_name(name)
     definitions[name] = definition
     return definition.signature.name
@@ -99,7 +95,7 @@ def _is_slow(op: tf.Operation) -> bool:
     if op.type not in _INSTRUCTIONS:
         return False
     (result,) = op.outputs
-    # Integers may be parts of shapes.
+    # Integers may be parts of shapes, which XLA has to know.
     is_number = result.dtype.is_floating or op.type == "IsFinite"
     if not is_number or not result.shape.is_fully_defined():
         return False
@@ -107,7 +103,7 @@ def _is_slow(op: tf.Operation) -> bool:
         last_axis = op.get_attr("data_format") == b"NHWC"
         return last_axis and op.inputs[0].shape.is_fully_defined()
     if op.type in ("LogSoftmax", "Softmax"):
-        return result.shape[-1] > 1  # of rows of one, XLA knows that they need no copies
+        return result.shape[-1] > 1  # for rows of one, XLA leaves out the copies
     return op.type != "Einsum" or _is_product(op.get_attr("equation").decode())
 
 
@@ -121,13 +117,7 @@ def _call_others(node: tf.compat.v1.NodeDef, names: Mapping[str, str]) -> None:
 def _stand_in(
     node: tf.compat.v1.NodeDef, op: tf.Operation, inputs: Mapping[str, Sequence[str]]
 ) -> None:
-    """Makes a call of an operation's node.
-
-    Args:
-        node: It gets the inputs of the call.
-        op: The operation.
-        inputs: What all nodes take, by their names.
-    """
+    """Turns an operation's node into a call; `inputs` are those of all nodes, by node."""
     taken = _taken(op)
     data = [inputs[user.name][position] for user, position in taken]
     controls = node.input[len(op.inputs) :]
@@ -147,18 +137,19 @@ def _stand_in(
 
 
 def _detail(op: tf.Operation) -> str:
-    """What decides the instructions of an operation besides the result's type."""
+    """Returns what decides an operation's instructions besides the type of its result."""
     if op.type == "Einsum":
         return op.get_attr("equation").decode()
     return ",".join(map(str, op.inputs[0].shape)) if op.type == "BiasAddGrad" else ""
 
 
 def _taken(op: tf.Operation) -> list[tuple[tf.Operation, int]]:
-    """What a call takes: inputs of operations, by their positions."""
+    """Returns the inputs of operations that a call takes, by their positions."""
     if op.type not in _DRAWS:
         return [(op, position) for position in range(len(op.inputs))]
     _, key, counter, _ = op.inputs
     seeding = key.op
+    # In another scope, the seeding is an operation of its own in reports, and stays one.
     same_scope = seeding.name.rpartition("/")[0] == op.name.rpartition("/")[0]
     if seeding.type == _SEEDING and seeding is counter.op and same_scope:
         return [(seeding, 0)]  # the seed
@@ -166,14 +157,7 @@ def _taken(op: tf.Operation) -> list[tuple[tf.Operation, int]]:
 
 
 class _Written:
-    """The instructions of one operation, as XLA would write them.
-
-    `shape` and `dtype` are those of the operation's result.
-
-    Args:
-        call: What stands in for it.
-        unique_name: Gives the name of an instruction of a kind.
-    """
+    """The instructions of the operation that a call stands in for, as XLA would write them."""
 
     def __init__(self, call: Op, unique_name: Callable[[str], str]):
         self.ops: list[Op] = []
@@ -205,7 +189,6 @@ class _Written:
         return name
 
     def full(self, value: float) -> str:
-        """Adds a value for each element; returns its name."""
         return self.add("broadcast", self.add("constant", shape=(), value=value), dimensions=())
 
 
@@ -256,7 +239,7 @@ def _bias_gradient(written: _Written, gradients: str, *, detail: str) -> None:
 
 
 def _type_of_sums(dtype: str) -> str:
-    """XLA sums the short types in float32."""
+    """Returns the type in which XLA sums, as it sums short types in float32."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
@@ -272,7 +255,7 @@ def _log_softmax(written: _Written, logits: str) -> None:
 
 
 def _parts_of_softmax(written: _Written, logits: str) -> tuple[str, str, str]:
-    """Logits without the largest of each row, their exponentials, and the sums of these."""
+    """Adds logits minus their row's largest, their exponentials, and the sums of these."""
     *rows, _ = written.shape
     wide = _type_of_sums(written.dtype)
     zero = written.add("constant", shape=(), dtype=wide, value=-0.0)
@@ -296,8 +279,10 @@ def _parts_of_softmax(written: _Written, logits: str) -> tuple[str, str, str]:
 
 
 def _along_last_axis(written: _Written, x: str) -> str:
-    """What has one element along the last axis, with as many as the result."""
+    """Repeats what has one element along the last axis to the shape of the result."""
     *rows, _ = written.shape
+    # Three instructions for one broadcast are what XLA writes; the graph must not tell
+    # stand-ins apart.
     same = written.add("broadcast", x, shape=(*rows, 1), dimensions=tuple(range(len(rows) + 1)))
     flat = written.add("reshape", same, shape=rows)
     return written.add("broadcast", flat, dimensions=tuple(range(len(rows))))
@@ -333,7 +318,7 @@ def _einsum(written: _Written, x: str, y: str, *, detail: str) -> None:
     written.add("transpose", product, dimensions=tuple(map(labels.index, result)))
 
 
-# What XLA makes of operations.
+# What XLA makes of operations. A test compares each entry with the graph without stand-ins.
 _INSTRUCTIONS: Mapping[str, Callable[..., object]] = {
     "Abs": _one_instruction("abs"),
     "BiasAddGrad": _bias_gradient,
@@ -365,29 +350,22 @@ _INSTRUCTIONS: Mapping[str, Callable[..., object]] = {
 
 
 def operation_of_call(target: str) -> str:
-    """The type of the operation that a call stands for, or "".
-
-    Args:
-        target: Of an instruction of XLA; empty if it is no call.
+    """Returns the type of the operation that a call's target stands for, or "".
 
     Example:
-        >>> operation_of_call("ipu.stand_in.Einsum ij,jk->ik")
-        'Einsum'
+
+    >>> operation_of_call("ipu.stand_in.Einsum ij,jk->ik")
+    'Einsum'
     """
     found = _TARGET.fullmatch(target)
     return "" if found is None else found["kind"]
 
 
 def instructions_of(call: Op, unique_name: Callable[[str], str]) -> Sequence[Op]:
-    """What XLA would have made of the operation that a call stands for.
+    """Returns what XLA would have made of the operation that a call stands for.
 
-    Args:
-        call: An operation of an HLO graph.
-        unique_name: Gives the name of an instruction of a kind that comes from the same
-            operation of TensorFlow.
-
-    Returns:
-        Its instructions, the one with the result last; the call itself if it stands for none.
+    The instruction with the result is the last one. If `call` stands for nothing, it is
+    returned itself.
     """
     target = _TARGET.fullmatch(call.attributes.get("custom_call_target", ""))
     if target is None:

@@ -1,8 +1,8 @@
-"""Operations of a trace that all replicas of a function do together.
+"""Labels operations of a trace that all replicas of a function do together.
 
-The trace of one replica has such an operation as this replica would do it alone: the write of one
-result, where several are to be written at once, or a call of a program of all of them. Each has a
-label, by which whoever builds what all replicas do knows what to do instead.
+The trace of one replica has such an operation as this replica would do it alone: the write of
+one result, where several are to be written at once, or a call of a program of all replicas. By
+its label, whoever builds what all replicas do knows what to do instead.
 """
 
 import contextlib
@@ -13,30 +13,19 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.functions import attribute_scope
 
 _LABEL = "_ipu_together"
-# The placeholder of what such an operation captures has the label as well.
+# Attributes of new operations also reach the placeholders of captures, which must not count.
 _KINDS = frozenset({"PartitionedCall", "QueueEnqueueV2", "StatefulPartitionedCall"})
 
 
 @contextlib.contextmanager
 def labelled(label: str) -> Iterator[None]:
-    """While this is open, calls and writes that are traced are what replicas do together.
-
-    Args:
-        label: Says what to do instead.
-    """
+    """While this is open, calls and writes that are traced are done by all replicas together."""
     mark = {_LABEL: tf.compat.v1.AttrValue(s=label.encode())}
     with attribute_scope(tf.compat.v1.get_default_graph(), mark):
         yield
 
 
 def label_of(op: tf.Operation) -> str | None:
-    """The label of an operation that replicas do together.
-
-    Args:
-        op: It.
-
-    Returns:
-        `None` if it is no such one.
-    """
+    """Returns the label of an operation that replicas do together; `None` for any other."""
     found = op.node_def.attr.get(_LABEL) if op.type in _KINDS else None
     return None if found is None else found.s.decode()

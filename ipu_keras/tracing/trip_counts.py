@@ -1,11 +1,11 @@
-"""How often a loop runs, where that is known before it does."""
+"""Counts how often a loop runs, where that is known before it runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.ir import Graph, Op
 
-# What hands an integer on as it is.
+# Kinds of operations that hand an integer on as it is.
 _COPIES = frozenset({"bitcast", "convert", "copy", "opt-barrier", "reshape"})
 
 _MIRRORED: Mapping[str, str] = {
@@ -22,11 +22,8 @@ _MIRRORED: Mapping[str, str] = {
 class _Scope:
     """A graph's operations, and where its parameters come from.
 
-    Args:
-        ops: By name.
-        leaves: The values of the parameters' tensors in order, in the scope
-            of the caller; `None` in a graph that is not called.
-        caller: Scope of the values in `leaves`.
+    The tensors of parameters have the values `leaves` in the scope of the caller; a graph that
+    is not called has neither.
     """
 
     ops: Mapping[str, Op]
@@ -36,7 +33,7 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _Value:
-    """An operation's result where a chain of copies begins."""
+    """The result of an operation at which a chain of copies begins."""
 
     scope: _Scope
     op: Op
@@ -46,22 +43,15 @@ class _Value:
 def with_trip_counts(ops: Sequence[Op], functions: Mapping[str, Graph]) -> tuple[Op, ...]:
     """Adds the attributes `trip_count` and `max_trip_count` to loops.
 
-    A loop is counted when its condition compares an integer, which starts from
-    a constant and changes by a constant in each iteration, with a constant; of
-    several such comparisons, as `maximum_iterations` of TensorFlow adds one,
-    the first that fails ends the loop.
+    A loop is counted if its condition compares an integer, which starts from a constant and
+    changes by a constant in each iteration, with a constant. Of several such comparisons, as
+    `maximum_iterations` of TensorFlow adds one, the first that fails ends the loop.
 
-    Args:
-        ops: Operations of a graph. Their `body` names condition and body.
-        functions: The called graphs by name.
-
-    Returns:
-        The operations. `trip_count` is `None` if the loop may end earlier than
-        can be told; `max_trip_count` is the bound that holds even then, `None`
-        without one.
+    `trip_count` is `None` if the loop may end earlier than can be told; `max_trip_count` is the
+    bound that holds even then, or `None`.
     """
     counted: dict[str, Op] = {}
-    scope = _Scope(counted)  # grows: the gradient of a loop asks how often the loop ran
+    scope = _Scope(counted)  # the gradient of a loop asks how often the loop ran
     for op in ops:
         if op.kind == "while":
             op = replace(op, attributes={**op.attributes, **_counts(scope, op, functions)})
@@ -83,7 +73,7 @@ def _counts(scope: _Scope, loop: Op, functions: Mapping[str, Graph]) -> dict[str
 def _count(
     check: _Value, outside: _Scope, loop: Op, body: Graph, functions: Mapping[str, Graph]
 ) -> int | None:
-    """Iterations until a comparison fails; `None` if that cannot be told."""
+    """Returns the iterations until a comparison fails; `None` if that cannot be told."""
     if check.op.kind != "compare":
         return None
     sides = [_origin(check.scope, value, functions) for value in check.op.inputs]
@@ -99,20 +89,15 @@ def _count(
 
 
 def iterations(start: int, limit: int, step: int, direction: str) -> int | None:
-    """How often `start, start + step, ...` compares true with `limit` before it fails.
+    """Counts how often `start, start + step, ...` compares true with `limit` before it fails.
 
-    Args:
-        start: First value.
-        limit: What the values are compared with.
-        step: Added in each iteration.
-        direction: XLA's: "LT", "LE", "GT", "GE", "EQ" or "NE".
-
-    Returns:
-        The number, or `None` if it never fails.
+    It is `None` if the comparison never fails. The direction is XLA's: "LT", "LE", "GT", "GE",
+    "EQ" or "NE".
 
     Example:
-        >>> iterations(0, 7, 2, "LT")  # 0, 2, 4, 6
-        4
+
+    >>> iterations(0, 7, 2, "LT")  # 0, 2, 4, 6
+    4
     """
     distance = limit - start
     if direction in ("GT", "GE"):
@@ -134,7 +119,7 @@ def iterations(start: int, limit: int, step: int, direction: str) -> int | None:
 
 
 def _conjuncts(scope: _Scope, value: str, functions: Mapping[str, Graph]) -> list[_Value]:
-    """The comparisons that all have to hold for a value to be true."""
+    """Returns the comparisons that all have to hold for a value to be true."""
     pending = [_origin(scope, value, functions)]
     found = []
     while pending:
@@ -147,7 +132,7 @@ def _conjuncts(scope: _Scope, value: str, functions: Mapping[str, Graph]) -> lis
 
 
 def _origin(scope: _Scope, value: str, functions: Mapping[str, Graph]) -> _Value:
-    """Where a value comes from, through copies and into and out of called graphs."""
+    """Follows a value through copies, and into and out of called graphs, to where it comes from."""
     while True:
         name, _, result = value.partition(":")
         op, index = scope.ops[name], int(result or 0)
@@ -173,7 +158,7 @@ def _scope_of(
 def _progress(
     value: _Value, outside: _Scope, loop: Op, body: Graph, functions: Mapping[str, Graph]
 ) -> tuple[int, int] | None:
-    """An integer before a loop, and by how much an iteration changes it."""
+    """Returns an integer's value before a loop, and by how much an iteration changes it."""
     leaf = _leaf(value)
     if leaf is None:
         constant = _constant(value)
@@ -184,7 +169,7 @@ def _progress(
 
 
 def _known(value: _Value, functions: Mapping[str, Graph]) -> int | None:
-    """An integer that is a constant, or that a counted loop ends with."""
+    """Returns an integer that is a constant, or that a counted loop ends with."""
     loop = value.op
     if loop.kind != "while" or loop.attributes.get("trip_count") is None:
         return _constant(value)
@@ -201,14 +186,13 @@ def _constant(value: _Value) -> int | None:
 
 
 def _leaf(value: _Value) -> int | None:
-    """Which of the loop's tensors a value is."""
     if value.op.kind != "parameter":
         return None
     return value.op.attributes["first_leaf"] + value.result
 
 
 def _step(body: Graph, leaf: int, functions: Mapping[str, Graph]) -> int | None:
-    """By how much an iteration changes one of the loop's tensors; 0 if it hands it on."""
+    """Returns by how much an iteration changes a loop's tensor; 0 if it only hands it on."""
     update = _origin(_scope_of(body), body.results[leaf], functions)
     if _leaf(update) == leaf:
         return 0

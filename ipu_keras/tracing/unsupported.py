@@ -1,4 +1,4 @@
-"""Operations that XLA lacks or refuses: cut out before it lowers the rest, and put back after."""
+"""Cuts out what XLA lacks or refuses before it lowers the rest, and puts it back after."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +22,11 @@ class Cut:
     """A function without the operations that XLA cannot lower.
 
     Args:
-        function: A `tf.ConcreteFunction`: takes what the whole function takes, then the
-            results of the operations that were cut out; returns what the whole
-            function returns, then what those operations take.
+        function: A `tf.ConcreteFunction` that takes what the whole function takes and then
+            `given`, and that returns what the whole function returns and then `fetched`.
         operations: What was cut out, in the order of tracing.
-        given: Their results that the function takes.
-        fetched: What they take, that the function returns.
+        given: Results of what was cut out that the rest takes.
+        fetched: Results of the rest that the operations take.
     """
 
     function: Any
@@ -37,24 +36,20 @@ class Cut:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of what was cut out."""
         return frozenset(op.name for op in self.operations)
 
 
 def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
-    """Takes the operations out of a function for which XLA has no kernel, or that it refused.
+    """Takes out of a function the operations for which XLA has no kernel, or that it refused.
 
     An operation that calls a function with such an operation is taken out whole. So is what
-    takes a result that cannot be handed on: a text, or a tensor whose shape is not known.
+    takes a result that cannot be handed on: a text, or a tensor whose shape is not known. The
+    result is `None` if nothing has to be taken out.
 
     Args:
-        concrete: The traced function, a `tf.ConcreteFunction`, or one `AsWritten`.
-        refused: Names of operations that XLA has kernels for, but cannot lower as they are used:
-            for instance, because the shape of their result depends on values. Those of a
-            function that is called follow the name of the call.
-
-    Returns:
-        The rest; `None` if XLA has kernels for all operations and refused none.
+        refused: Names of operations that XLA has kernels for, but cannot lower as they are
+            used: for instance, because the shape of a result depends on values. Those of a
+            called function follow the name of the call.
 
     Raises:
         LoweringError: The function returns what cannot be handed on.
@@ -65,7 +60,7 @@ def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
     inputs = {op.name: [instead.get(t.ref(), t) for t in op.inputs] for op in every}
     names = {op.name for op in every if not _is_supported(op, supported)}
     names |= _refused(refused, every)
-    for op in every:  # each after those whose results it takes
+    for op in every:  # operations come after those whose results they take
         if any(t.op.name in names and not _is_array(t) for t in inputs[op.name]):
             names.add(op.name)
     operations = [op for op in every if op.name in names]
@@ -81,7 +76,7 @@ def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
     feeds = feeds_of(concrete)
     part = extract(
         concrete,
-        # All inputs are returned, so that the part has all of them.
+        # Inputs are returned as well, as a part drops those that nothing needs.
         [results, [instead.get(tensor.ref(), tensor) for tensor in fetched], feeds],
         given=given,
         controls=[op for op in concrete.graph.control_outputs if op.name not in names],
@@ -92,14 +87,14 @@ def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
 
 
 def _refused(names: Collection[str], operations: Sequence[tf.Operation]) -> set[str]:
-    """The operations of a graph that are among the names, or call one that is."""
+    """Returns the operations of a graph that are among the names, or that call one that is."""
     by_name = {op.name: op for op in operations}
     found = set()
     for name in names:
         scope = name
         while scope and scope not in by_name:
             scope, _, _ = scope.rpartition("/")
-        # A scope may be called as an operation that has nothing to do with it.
+        # An operation may have the name of a scope that it has nothing to do with.
         if scope == name or (scope and _called_by(by_name[scope])):
             found.add(scope)
     return {name for name in found if by_name[name].type != "Placeholder"}
@@ -121,7 +116,7 @@ def _check_results(results: Iterable[tf.Tensor]) -> None:
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
-    """The first tensor without a known shape, or of texts, to which one goes back."""
+    """Follows a tensor without a known shape, or of texts, back to the first such tensor."""
     for before in tensor.op.inputs:
         if not _is_array(before) and _is_numeric(before) == _is_numeric(tensor):
             return _origin(before)
@@ -129,16 +124,9 @@ def _origin(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
-    """Puts what was cut out back into the graph of the rest.
+    """Puts what was cut out back into the graph that XLA made of the rest.
 
-    Args:
-        graph: What XLA made of `cut.function`.
-        cut: What was cut out.
-        layers: Knows which scopes of the whole function are layers.
-
-    Returns:
-        The graph of the whole function. What was cut out has TensorFlow's kind
-        of operation, and the attribute `NOT_LOWERED`.
+    What was cut out has TensorFlow's kind of operation, and the attribute `NOT_LOWERED`.
     """
     end = len(cut.function.outputs)
     num_results = end - len(cut.fetched)
@@ -159,7 +147,7 @@ def put_back(graph: Graph, cut: Cut, layers: LayerNames) -> Graph:
 
 
 def _references(given: Sequence[tf.Tensor]) -> dict[Any, str]:
-    """How the results of operations are called, of which only the used ones are kept."""
+    """Returns how the results of operations are called, of which only the used ones are kept."""
     used: dict[str, list[tf.Tensor]] = {}
     for tensor in given:
         used.setdefault(tensor.op.name, []).append(tensor)
@@ -171,7 +159,7 @@ def _references(given: Sequence[tf.Tensor]) -> dict[Any, str]:
 
 
 def _operation(op: tf.Operation, cut: Cut, values: Mapping[Any, str], layers: LayerNames) -> Op:
-    """In TensorFlow's words; for what of its inputs is no array, it waits."""
+    """Makes an operation in TensorFlow's words; it waits for inputs that are no arrays."""
     place = place_with(layers.place(op.name), attributes_of(op))
     others = (t.op.name for t in op.inputs if t.ref() not in values)
     return Op(
@@ -186,7 +174,7 @@ def _operation(op: tf.Operation, cut: Cut, values: Mapping[Any, str], layers: La
 
 
 def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> Op:
-    """An operation that takes the real values; of a variable, with its new value's index."""
+    """Lets an operation take the real values, and moves the result index of a written variable."""
     attributes = dict(op.attributes)
     if attributes.get("result", 0) >= end:
         attributes["result"] -= end - num_results
@@ -195,11 +183,7 @@ def _rewired(op: Op, renamed: Mapping[str, str], num_results: int, end: int) -> 
 
 
 def _in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """Operations in their order, but each after those whose results it takes, or waits for.
-
-    Raises:
-        LoweringError: There is no such order.
-    """
+    """Sorts operations so that each follows what it takes or waits for, and otherwise as given."""
     by_name = {op.name: op for op in ops}
     ordered: dict[str, Op] = {}
     opened: set[str] = set()

@@ -1,4 +1,4 @@
-"""Keras's batch normalization."""
+"""Changes what Keras's batch normalization computes in training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,8 @@ def extend_batch_norm(
     Args:
         in_training: Takes the layer and its inputs; returns the outputs, or `None` to leave
             them to Keras.
-        moments: Takes the layer, the mean and the variance of a batch, and its mask or `None`;
-            returns those to normalize with.
+        moments: Takes the layer, the mean and variance of a batch, and its mask or `None`;
+            returns the mean and variance to normalize with.
     """
 
     def with_outputs(original: Callable) -> Callable:

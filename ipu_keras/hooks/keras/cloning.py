@@ -1,4 +1,4 @@
-"""How Keras clones models."""
+"""Tells of the models that Keras clones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +10,10 @@ from ipu_keras.internals.keras.saving import cloning_module, tf_keras_models
 
 
 def tell_of_clones(cloned: Callable[[Any, Any], None]) -> None:
-    """Has a function told of each model that is cloned.
+    """Has `cloned` called with each model that is cloned, and with its clone.
 
-    A clone is made of the config of a model, or of its calls; Keras has no hook for
-    what else it has. So `clone_model` is wrapped, wherever Keras has it.
-
-    Args:
-        cloned: Called with the model and its clone.
+    A clone is made from a model's config or calls alone, and Keras has no hook for what else
+    the model has. So `clone_model` is wrapped, in each of the modules that offer it.
     """
 
     def wrapper(original: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""How Keras makes models, layers, and the nodes of symbolic calls."""
+"""Tells of the models, layers and nodes of symbolic calls that Keras makes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,24 +10,18 @@ from ipu_keras.internals.keras.models import node_class
 
 
 def tell_of_models(made: Callable[[keras.Model], None]) -> None:
-    """Has a function told of each model that is made, before the model is initialised.
+    """Has `made` called with each new model, whose class it may change, before `__init__` runs.
 
     Keras offers no hook there, so `Model.__new__`, which every model passes, is wrapped.
-
-    Args:
-        made: Called with the model, whose class it may change.
     """
     install(keras.Model, "__new__", lambda original: _telling(original, made))
 
 
 def tell_of_calls_and_layers(made: Callable[[Any], None]) -> None:
-    """Has a function told of each layer that is made, and of each node, which is a symbolic call.
+    """Has `made` called with each new layer, before its `__init__`, and each new node, after it.
 
-    Keras offers no hook there, so `Layer.__new__`, which every layer passes, and the
-    initialiser of `Node`, of which each symbolic call makes one, are wrapped.
-
-    Args:
-        made: Called with the layer, which is not initialised yet, or with the node, which is.
+    A node is a symbolic call. Keras offers no hook for either, so `Layer.__new__`, which every
+    layer passes, and `Node.__init__` are wrapped.
     """
 
     def wrapper(original: Callable) -> Callable:

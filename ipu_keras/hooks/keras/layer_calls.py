@@ -1,4 +1,4 @@
-"""How Keras calls layers, and the operations of functional graphs."""
+"""Surrounds Keras's calls of layers, and of the operations in functional graphs."""
 
 import functools
 from collections.abc import Callable
@@ -10,34 +10,23 @@ from ipu_keras.hooks.installation import install
 
 
 class Observer(Protocol):
-    """What is told of the calls of layers."""
+    """Stands around the calls of layers."""
 
     def called(self, operation: Any, call: Callable, args: tuple, kwargs: dict) -> Any:
-        """Makes the call, and returns its result.
-
-        Args:
-            operation: The layer, or an operation of Keras in a functional graph.
-            call: Makes the call, of these arguments.
-            args: Positional arguments.
-            kwargs: Named arguments.
-        """
+        """Makes a layer's or operation's call, `call(*args, **kwargs)`, and returns its result."""
 
 
 def observe_calls(current: Callable[[], Observer | None]) -> None:
-    """Lets an observer stand around the calls of layers.
+    """Lets an observer stand around the calls of layers, whenever `current` returns one.
 
-    Keras offers no hook there. The calls in a graph could be told from overriding
-    `Functional._run_through_graph`, but not those in the `call` of a subclass, nor
-    those in models that were made outside a strategy's scope and nested later; the
-    `call` of a layer is too far inside, after its inputs have been cast. So
-    `__call__` is wrapped, that of layers and that of the operations that functional
-    graphs have besides. Without an observer they do what they did.
-
-    Args:
-        current: Returns the observer, if there is one, whenever something is called.
+    Keras offers no hook there. Overriding `Functional._run_through_graph` would show the calls
+    in a graph, but not those in the `call` of a subclass, nor those in models that were made
+    outside a strategy's scope and nested later. The `call` of a layer is too far inside: its
+    inputs have been cast by then. So `__call__` is wrapped, that of layers and that of the
+    other operations that functional graphs have.
     """
     install(keras.Layer, "__call__", lambda call: _observed(call, current, lambda layer: True))
-    # A layer calls this as well, and has been observed by then.
+    # `Layer.__call__` ends in `Operation.__call__`, so a layer would be observed twice.
     install(keras.Operation, "__call__", lambda call: _observed(call, current, _is_no_layer))
 
 

@@ -1,4 +1,4 @@
-"""The LSTM over a whole sequence that Keras asks its backend for."""
+"""Replaces the LSTM over a whole sequence that Keras asks its backend for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,7 @@ from ipu_keras.internals.keras.backend import backend_module
 
 
 def offer_lstm(compute: Callable[..., Any]) -> None:
-    """Lets Keras's backend have such an LSTM.
-
-    Args:
-        compute: Takes the inputs, the initial output and state, and the options that Keras
-            names. Returns what Keras expects, or `None` to leave it to the backend.
-    """
+    """Has `compute` stand in for the backend's LSTM over a sequence, unless it returns `None`."""
 
     def wrapper(original: Callable) -> Callable:
         def lstm(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""The name scopes that Keras opens for layers."""
+"""Changes how the name scopes that Keras opens for layers are entered."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,9 @@ from ipu_keras.internals.keras.backend import name_scope
 
 
 def surround_name_scopes(enter: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
-    """Lets another function enter Keras's name scopes.
+    """Lets another function enter Keras's name scopes: it takes the scope and its `__enter__`.
 
     Keras offers no hook there: the scope is opened in the middle of a layer's `__call__`.
-
-    Args:
-        enter: Takes the scope, and what enters it.
     """
 
     def wrapper(original: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""TensorFlow's functions behind all of its convolutions, and Keras's."""
+"""Changes TensorFlow's functions behind all of its convolutions, and Keras's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,9 @@ _CONVOLUTIONS = ("conv", "conv2d", "conv3d", "depthwise_conv2d_native")
 def surround_convolutions(
     current_scope: Callable[[], str], in_scope: Callable[[str, Callable, tuple, dict], Any]
 ) -> None:
-    """Lets convolutions be called by another function.
+    """Lets another function call convolutions, in the scope that is current at each call.
 
-    Args:
-        current_scope: Asked at each call; an empty one leaves the convolution to TensorFlow.
-        in_scope: Takes the scope, TensorFlow's function, and the positional and named arguments
-            of the call. Returns the result.
+    An empty scope leaves the convolution to TensorFlow.
     """
 
     def wrapper(original: Callable) -> Callable:

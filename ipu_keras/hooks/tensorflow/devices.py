@@ -1,4 +1,4 @@
-"""What TensorFlow's eager context knows about devices: its lists, and the scopes of `tf.device`."""
+"""Changes what TensorFlow's eager context knows of devices: lists, and scopes of `tf.device`."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,13 +14,9 @@ class _ScopeCache(dict):
     """TensorFlow's cache of device scopes, which takes only devices that exist.
 
     Entering `tf.device` looks up the pair (enclosing scope, name) in a dict of
-    `tensorflow.python.eager.context`. On a miss it merges the two names and
-    stores the result, so checking what is stored sees complete names and costs
-    the scopes that were entered before nothing.
-
-    Args:
-        entries: The scopes that are cached already.
-        check: Called with the merged name and its `DeviceSpec`; raises to refuse.
+    `tensorflow.python.eager.context`. On a miss it merges the two names and stores the result.
+    So checking what is stored sees complete names, and scopes that were entered before cost
+    nothing.
     """
 
     def __init__(self, entries: Mapping, check: Callable[[str, Any], None]):
@@ -35,15 +31,10 @@ class _ScopeCache(dict):
 def extend_device_lists(
     logical: Callable[[Any], list], physical: Callable[[Any], list], device_type: str
 ) -> None:
-    """Has TensorFlow list further devices.
+    """Has TensorFlow list further devices, returned by `logical` and `physical` for a context.
 
-    Physical ones are listed for those who ask for their type only: Keras takes any physical
-    device other than a CPU for a reason to compile stock models with XLA.
-
-    Args:
-        logical: Returns further logical devices of a context.
-        physical: Returns further physical devices of a context.
-        device_type: Their type.
+    Physical ones are listed only for those who ask for their type: Keras takes any physical
+    device other than a CPU as a reason to compile stock models with XLA.
     """
 
     def with_more(more: Callable[[Any], list], asked_for: Iterable[str | None]) -> Callable:
@@ -62,22 +53,16 @@ def extend_device_lists(
 
 
 def check_device_scopes(check: Callable[[str, Any], None]) -> None:
-    """Has `tf.device` refuse names, also while a `tf.function` is traced.
+    """Has `tf.device` refuse the scopes for which `check` raises, also while functions are traced.
 
-    A reset of TensorFlow's context takes this back; calling it again renews it.
-
-    Args:
-        check: Called with the full name of a scope and its `DeviceSpec`; raises to refuse.
+    It takes the full name and its `DeviceSpec`. A reset of TensorFlow's context takes this
+    back; calling it again renews it.
     """
     install(context_module(), _SCOPES, lambda cache: _ScopeCache(cache, check))
 
 
 def forget_device_scopes(concerns: Callable[[Any], bool]) -> None:
-    """Makes scopes that were entered before be checked anew.
-
-    Args:
-        concerns: Whether a `DeviceSpec` is one of them.
-    """
+    """Has scopes that were entered before be checked again, if their `DeviceSpec` `concerns` us."""
     scopes = getattr(context_module(), _SCOPES)
     for scope, (_, spec) in list(scopes.items()):
         if concerns(spec):

@@ -1,4 +1,4 @@
-"""TensorFlow's fused batch normalization."""
+"""Changes TensorFlow's fused batch normalization."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,7 @@ from ipu_keras.internals.tensorflow.operations import nn_operations
 
 
 def replace_training_batch_norm(is_replaced: Callable[[], bool], replacement: Callable) -> None:
-    """Lets another function normalize batches in training.
-
-    Args:
-        is_replaced: Whether it does, asked at each call.
-        replacement: Takes the arguments of TensorFlow's operation but `is_training`, and
-            returns its results.
-    """
+    """Lets another function normalize batches in training, while `is_replaced` says so."""
 
     def wrapper(original: Callable) -> Callable:
         def fused_batch_norm_v3(x, *args, is_training=True, **kwargs):

@@ -1,4 +1,4 @@
-"""How TensorFlow reads datasets eagerly."""
+"""Changes how TensorFlow reads datasets eagerly."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,10 +11,8 @@ def replace_iterators(replaced_by: Callable[[Any], Iterator | None]) -> None:
     """Lets another iterator stand in for one over a dataset, whenever an element is read.
 
     TensorFlow has no hook for it, so the step method of its eager iterator is wrapped.
-
-    Args:
-        replaced_by: Takes TensorFlow's iterator; returns the one to read from, or `None` for
-            itself. It may raise, to have nothing read.
+    `replaced_by` may return `None` to read from TensorFlow's iterator, or raise so that nothing
+    is read.
     """
 
     def wrapper(original: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""Names of TensorFlow 1 that `tf.compat.v1` has no longer with Keras 3."""
+"""Gives `tf.compat.v1` names of TensorFlow 1 that it lacks with Keras 3."""
 
 from types import ModuleType
 
@@ -6,14 +6,10 @@ import tensorflow as tf
 
 
 def give_legacy_names(layers: ModuleType, cells: ModuleType) -> None:
-    """Gives `tf.compat.v1` what its lazy modules would have, for the rest of the process.
+    """Sets `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell` for the rest of the process.
 
-    It is for processes that run a script of TensorFlow 1, so nothing undoes it, and it is in no
-    table.
-
-    Args:
-        layers: For `layers`.
-        cells: For `nn.rnn_cell`.
+    With Keras 3 both are lazy modules that fail when they are used. Only a process that runs a
+    script of TensorFlow 1 gets here, so nothing undoes it, and it is in no table of hooks.
     """
     tf.compat.v1.layers = layers
     tf.compat.v1.nn.rnn_cell = cells

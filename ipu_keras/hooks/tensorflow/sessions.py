@@ -1,4 +1,4 @@
-"""How sessions of TensorFlow 1 run operations."""
+"""Changes how sessions of TensorFlow 1 run operations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,16 +13,15 @@ def replace_session_runs(
     around: Callable[[tf.compat.v1.Session, Sequence[tf.Operation], Callable[[dict], Any]], Any],
     concerns: Callable[[tf.Graph], bool],
 ) -> None:
-    """Calls a function around every run of a session.
+    """Calls `around` for every run of a session, with what is fetched and what runs it.
 
-    TensorFlow has hooks for sessions that are made with them, and none for others, so the method
-    in which all runs end is wrapped. Only callables of sessions pass it by: of graphs that concern
-    the function they become runs.
+    TensorFlow takes hooks only from who makes a session, so the method in which all runs end is
+    wrapped. Callables of sessions alone do not pass through it: in graphs that concern the
+    function, they become runs.
 
     Args:
-        around: Takes the session, the operations that are fetched or run, and a function that
-            runs them with what it is given to feed besides, by reference of a tensor; returns what
-            that function returns.
+        around: Takes the session, the operations that are fetched or run, and a function that runs
+            them. That function takes what is fed besides what the user feeds, by reference.
         concerns: Whether a graph has anything for `around`.
     """
 
@@ -39,7 +38,9 @@ def replace_session_runs(
                 except tf.errors.OutOfRangeError as error:
                     if not is_closed(self):
                         raise
-                    # Prefetching that was cancelled with the session says that the data ended.
+                    # Closing a session cancels prefetching, which then reports the end of the
+                    # data. Told as it is, a loop over the data would end as if it had seen all
+                    # of it.
                     raise tf.errors.CancelledError(
                         error.node_def, error.op, "The session was closed while it ran."
                     ) from error
@@ -65,13 +66,10 @@ def replace_session_runs(
 
 
 def place_softly(wanted: Callable[[tf.Graph], bool]) -> None:
-    """Lets sessions run on the host what is placed on devices that they do not know.
+    """Lets sessions of the graphs that `wanted` names run on the host what is placed on IPUs.
 
-    An IPU device of TensorFlow executes eagerly only. What is placed on one keeps its `device`,
-    and who asks for this has to check that there is such a device, as TensorFlow no longer does.
-
-    Args:
-        wanted: Whether the sessions of a graph should.
+    TensorFlow executes on the device of an IPU eagerly only. An operation keeps its `device`.
+    Whoever asks for this has to check that such a device exists, as TensorFlow no longer does.
     """
 
     def wrapper(original: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""Normalizations by known statistics, as a part of the convolution before them.
+"""Makes normalizations by known statistics a part of the convolution before them.
 
 Such a normalization multiplies and shifts each channel. The kernel can be multiplied instead,
 once for all images, and the shift is a bias, which the convolution adds while it writes.
@@ -20,10 +20,11 @@ _CONVOLUTIONS = {
 
 
 def folded_batch_norms() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, makes batch normalizations a part of the convolutions before them.
+    """While this is open, batch normalizations become a part of the convolutions before them.
 
-    Those are left whose gradients may be asked for, and those whose convolution has a kernel that
-    is larger than its result. Who takes the convolution's own result has it computed as well.
+    A normalization stays if its gradient may be asked for, or if the convolution's kernel is
+    larger than its result. If something else takes the convolution's own result, that is
+    computed as well.
     """
     return replaced({"FusedBatchNormV3"}, _folded)
 
@@ -32,13 +33,15 @@ def _folded(inputs, output) -> tf.Tensor | None:
     images, scale, offset, mean, variance = inputs
     bias = images.op.inputs[1] if images.op.type == "BiasAdd" else None
     convolution = images.op if bias is None else images.op.inputs[0].op
-    # A tape has seen the normalization, and would follow its gradient and that of what replaces it.
+    # A tape has seen the normalization by now, and would follow its gradient as well as that of
+    # what replaces it.
     if not _covers(output.op, convolution, images) or may_record():
         return None
     kernel = convolution.inputs[1]
     factor = scale * tf.math.rsqrt(variance + output.op.get_attr("epsilon"))
     shift = offset - mean * factor
-    # That of a depthwise convolution has as many of them for each channel of its images.
+    # A depthwise kernel has its own filters for each channel of the images, as its last two
+    # axes.
     channels = static_sizes(kernel)[2:] if convolution.type == "DepthwiseConv2dNative" else [-1]
     smaller = _like(convolution, kernel * tf.reshape(factor, channels))
     return tf.nn.bias_add(smaller, shift if bias is None else shift + bias * factor)
@@ -51,7 +54,7 @@ def _covers(normalization: tf.Operation, convolution: tf.Operation, images: tf.T
     kernel = convolution.inputs[1]
     return (
         formats == {b"NHWC"}
-        # Statistics of images in half precision are wider than these.
+        # Images in half precision have statistics in float32, which the kernel would lose.
         and images.dtype == normalization.inputs[1].dtype
         and images.shape.is_fully_defined()
         and kernel.shape.is_fully_defined()
@@ -60,7 +63,6 @@ def _covers(normalization: tf.Operation, convolution: tf.Operation, images: tf.T
 
 
 def _like(convolution: tf.Operation, kernel: tf.Tensor) -> tf.Tensor:
-    """A convolution with another kernel."""
     names = ["strides", "padding", "explicit_paddings", "data_format", "dilations"]
     options = {name: convolution.get_attr(name) for name in names}
     make = _CONVOLUTIONS[convolution.type]

@@ -1,8 +1,8 @@
-"""Whether batch normalization is traced as one operation, or as those that define it.
+"""Decides whether batch normalization is traced as one operation, or as those that define it.
 
-XLA makes few loops of the many small operations that Keras writes, and they are what users
-wrote. TensorFlow's executor goes over the images once for each of them; its own operation for
-all, and the one for its gradient, take less than half of their time.
+XLA makes few loops of the many small operations that Keras writes, and reports show these as
+users wrote them. TensorFlow's executor goes over the images once for each of them; its own
+operation for all, and the one for its gradient, take less than half of their time.
 """
 
 import contextlib
@@ -13,12 +13,7 @@ from dataclasses import dataclass
 
 @dataclass
 class BatchNorms:
-    """What is known of the batch normalizations of a trace.
-
-    Args:
-        fused: Whether they are one operation each.
-        found: Whether there were any that can be.
-    """
+    """Whether batch normalizations of a trace are one operation, and whether any was found."""
 
     fused: bool
     found: bool = False
@@ -29,10 +24,7 @@ _current: ContextVar[BatchNorms | None] = ContextVar("batch_norms", default=None
 
 @contextlib.contextmanager
 def batch_norms(*, fused: bool) -> Iterator[BatchNorms]:
-    """While a step is traced, says how to write batch normalizations, and notes if there are any.
-
-    Args:
-        fused: Whether each is one operation of TensorFlow's.
+    """While this is open, batch normalizations are traced in one way, and noted if there are any.
 
     Example:
 
@@ -51,7 +43,7 @@ def batch_norms(*, fused: bool) -> Iterator[BatchNorms]:
 
 
 def use_fused_batch_norm() -> bool:
-    """Asked where one could be fused: whether to do so."""
+    """Notes a batch normalization that can be one operation; returns whether it should be."""
     norms = _current.get()
     if norms is None:
         return False

@@ -1,9 +1,9 @@
-"""The gradient of a mean over images, computed before it is repeated for each of their pixels.
+"""Computes the gradient of a mean over images before it is repeated for each of their pixels.
 
-TensorFlow repeats the gradient of a mean for every element that the mean was of, and only then
-divides it by their number, doubles it and multiplies it by what the chain rule asks for: each
-time over all elements. XLA makes one loop of that; TensorFlow's executor goes over the images
-each time. In a batch normalization, that is four of some thirteen times.
+TensorFlow repeats the gradient of a mean for every element of which the mean was taken. Only
+then it divides by their number, doubles the result and multiplies it by what the chain rule
+asks for, each time over all elements. XLA makes one loop of that; TensorFlow's executor goes
+over the images each time. In a batch normalization, these are four of some thirteen times.
 """
 
 import contextlib
@@ -15,16 +15,18 @@ from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
-# What has fewer axes is no images, and most programs without images are XLA's, which gains nothing:
-# with 13 tiles more of a transformer's normalizations, whose values have three axes, a step takes
-# 1.00 of the processor time in XLA, and 0.97 in TensorFlow's executor (medians of 11 rounds).
+# Tensors with fewer axes are no images. Most programs without images are XLA's, which gains
+# nothing: with 13 tiles more of a transformer's normalizations, whose values have three axes, a
+# step takes 1.00 of the processor time in XLA, and 0.97 in TensorFlow's executor (medians of 11
+# rounds).
 _LEAST_RANK = 4
 
 
 def late_tiles() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, multiplies and divides what is tiled before it is tiled, or instead.
+    """While this is open, what is tiled is multiplied and divided before it is tiled.
 
-    The numbers are the same, bit by bit.
+    The numbers are the same, bit by bit: each element is computed from the same two numbers as
+    before.
     """
     return replaced({"Mul", "RealDiv"}, _before_tile)
 
@@ -46,7 +48,7 @@ def _before_tile(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | 
 
 
 def _is_broadcast(source: tf.Tensor, tiled: tf.Tensor) -> bool:
-    """Whether each axis is repeated of which there is one element, and no other."""
+    """Whether a tile repeats only axes with one element, as broadcasting does."""
     return source.shape.is_fully_defined() and all(
         size in (1, repeated)
         for size, repeated in zip(static_sizes(source), static_sizes(tiled), strict=True)

@@ -1,10 +1,10 @@
-"""Random numbers that XLA's programs draw as TensorFlow's own kernel does.
+"""Lets XLA's programs draw the random numbers that TensorFlow's own kernels draw.
 
-XLA on CPU needs some 50 times as long as TensorFlow's kernel for
-`StatelessRandomUniformV2`, which every dropout layer uses, and draws other
-numbers than the kernel does, as it does for normal ones. Functions of our own give XLA the
-kernels' bits, uniform ones in less time than the kernel. `ipu_keras.host.operation_kinds` knows
-what else XLA draws in its own way: TensorFlow's executor runs such steps.
+For `StatelessRandomUniformV2`, which every dropout layer uses, XLA on a CPU needs some 50 times
+as long as TensorFlow's kernel, and it draws other numbers, as it does for normal ones.
+Functions of our own give XLA the kernels' bits, uniform ones in less time than the kernel.
+`ipu_keras.host.operation_kinds` knows what else XLA draws in its own way: TensorFlow's executor
+runs such steps.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow.xla import call_module
 from ipu_keras.tracing.as_written import Replaced
 
-# What XLA calls, by the operation whose numbers it draws. Of TensorFlow's operations, only one
-# reaches functions that XLA tells the shapes of their results: it has a module in MLIR, of this
-# version at least.
+# The distribution that each operation draws from.
 _DISTRIBUTIONS = {
     "StatelessRandomUniformV2": "uniform",
     "StatelessRandomNormalV2": "normal",
     "StatelessTruncatedNormalV2": "truncated_normal",
 }
+# `XlaCallModule` is the only operation of TensorFlow's that reaches functions to which XLA
+# tells the shapes of their results. It takes a module in MLIR, of this version at least.
 _VERSION = 10
 
-# The kernels draw normal numbers of 16 bits as float32, and round them. Uniform ones of float16
-# they make of other bits, of which XLA makes the same numbers.
+# The kernels draw normal numbers of 16 bits as float32, and round them. Uniform numbers of
+# float16 are made from other bits, and XLA draws the same ones.
 _DTYPES = {
     "uniform": (tf.float32,),
     "normal": (tf.float32, tf.float16),
     "truncated_normal": (tf.float32, tf.float16),
 }
 
-# TensorFlow's number of the generator.
+# TensorFlow's number for the generator Philox.
 _PHILOX = 1
 
 _MODULE = """module {{
@@ -51,9 +51,9 @@ _MODULE = """module {{
 
 
 def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, replaces uniform, normal and truncated draws by what XLA computes fast.
+    """While this is open, uniform, normal and truncated draws are such that XLA computes them fast.
 
-    The numbers are those of TensorFlow's CPU kernel, bit by bit.
+    The numbers are those of TensorFlow's CPU kernels, bit by bit.
     """
 
     def for_xla(inputs, output) -> tf.Tensor | None:
@@ -71,17 +71,14 @@ def compilable_random() -> contextlib.AbstractContextManager[list[Replaced]]:
 def draw(
     distribution: str, shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor
 ) -> tf.Tensor | None:
-    """Numbers as TensorFlow's operations draw them on CPU, within XLA.
+    """Draws float32 numbers as TensorFlow's operations do on a CPU, within XLA.
+
+    The result is `None` if the XLA of this TensorFlow cannot draw them.
 
     Args:
-        distribution: `"uniform"` in [0, 1), as of `StatelessRandomUniformV2`, `"normal"`, as of
-            `StatelessRandomNormalV2`, or `"truncated_normal"`, as of `StatelessTruncatedNormalV2`.
-        shape: Shape of the result.
-        key: uint64 tensor `(1,)`, Philox's key.
-        counter: uint64 tensor `(2,)`, Philox's first counter, low word first.
-
-    Returns:
-        A float32 tensor; `None` if XLA of this TensorFlow cannot.
+        distribution: A value of `_DISTRIBUTIONS`; uniform numbers are in [0, 1).
+        key: A uint64 tensor `(1,)` with Philox's key.
+        counter: A uint64 tensor `(2,)` with Philox's first counter, low word first.
     """
     given = (shape, key, counter)
     numbers = fallbacks().attempt("random bits", _by_our_function, distribution, *given)
@@ -99,11 +96,12 @@ def _by_our_function(
 
 
 def _of_whole_words(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
-    """Uniform numbers from words, of which XLA draws those of the kernel, in more time."""
+    """Makes uniform numbers of words, which XLA draws as the kernel does, but in more time."""
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32
     )
-    # The kernel takes 23 bits for a number from 1 to 2.
+    # As the kernel does: 23 bits are the mantissa of a number from 1 to 2, from which 1 is
+    # subtracted.
     mantissas = tf.bitwise.bitwise_and(words, tf.constant(0x7FFFFF, tf.uint32))
     floats = tf.bitwise.bitwise_or(mantissas, tf.constant(0x3F800000, tf.uint32))
     return tf.bitcast(floats, tf.float32) - 1.0
@@ -111,7 +109,7 @@ def _of_whole_words(shape: Sequence[int], key: tf.Tensor, counter: tf.Tensor) ->
 
 @functools.cache
 def _registered(distribution: str) -> str:
-    """What XLA calls for numbers of a distribution."""
+    """Registers the function that XLA calls for a distribution, and returns its name."""
     name = f"ipu_{distribution}"
     register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), name, distribution)
     return name

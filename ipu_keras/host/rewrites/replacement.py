@@ -1,4 +1,4 @@
-"""Operations that get other results while a graph is built."""
+"""Gives operations other results while a graph is traced, and undoes that."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,18 +19,15 @@ def replaced(
     kinds: Collection[str],
     replacement: Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor | None],
 ) -> Iterator[list[Replaced]]:
-    """While graphs are traced, gives the operations of some kinds another result.
+    """While this is open, operations of some kinds in graphs that are traced get another result.
 
-    Uses TensorFlow's op callbacks. The operation itself stays in the graph,
-    without a use. Eager operations are left alone.
+    Uses TensorFlow's op callbacks. The operation itself stays in the graph, without a use, so
+    that `undone` can put it back. Eager operations are left alone. What is yielded grows as
+    graphs are traced.
 
     Args:
-        kinds: TensorFlow's names of operation types; of several results, the first is replaced.
-        replacement: Takes the inputs and the first result of an operation; returns
-            what users of the result get, or `None` to leave it.
-
-    Yields:
-        What was replaced; it grows as graphs are traced.
+        replacement: Takes the inputs and the first result of an operation; returns what users
+            of the result get, or `None` to leave it.
     """
     found: list[Replaced] = []
 
@@ -41,7 +38,7 @@ def replaced(
             if other is not None:
                 found.append(Replaced(output, other))
                 return [other, *others]
-        # `None` would undo what another callback has replaced. It has to be a list, as
+        # `None` would undo what another callback has replaced. A list is returned, as
         # operations return one, and Keras reverses it where a recurrent layer goes backwards.
         return list(outputs)
 
@@ -53,19 +50,12 @@ def replaced(
 
 
 def undone(concrete: Any, replaced: Sequence[Replaced]) -> Any:
-    """A traced function as it was without replacements.
-
-    Args:
-        concrete: The traced function, a `tf.ConcreteFunction`.
-        replaced: What was replaced in it while it was traced.
-
-    Returns:
-        A `tf.ConcreteFunction`; `None` if something was replaced in a function that it calls.
-    """
+    """Returns a traced function without replacements; `None` if a function in it has some."""
     written = as_written(concrete, replaced)
     if not isinstance(written, AsWritten):
         return written
-    # TensorFlow takes calls of XLA's functions for writes, and would run them without a use.
+    # TensorFlow takes a call of a function of XLA's for a write, and would run it although
+    # nothing uses it.
     return rebuilt(concrete, written.instead, {one.other.op for one in replaced})
 
 
@@ -74,19 +64,15 @@ def rebuilt(
     instead: Mapping[Any, tf.Tensor] = MappingProxyType({}),
     unused: Collection[tf.Operation] = (),
 ) -> Any:
-    """A traced function of what another one needs.
+    """Makes a traced function anew from what its results and writes need; operations keep names.
 
-    Args:
-        concrete: That, a `tf.ConcreteFunction`.
-        instead: What its operations take instead of other tensors, by reference of those.
-        unused: Operations that are not run, unless others need them.
-
-    Returns:
-        A `tf.ConcreteFunction`. Operations keep their names.
+    Operations take others `instead` of some tensors, by `ref()`. What is `unused` runs only if
+    needed.
     """
     computed = tf.nest.map_structure(before_return, concrete.structured_outputs)
     results = tf.nest.map_structure(lambda tensor: instead.get(tensor.ref(), tensor), computed)
     writes = [op for op in concrete.graph.control_outputs if op not in unused]
-    # It takes the place of the whole function, which may have inputs that nothing uses.
+    # It takes the place of the whole function, so it has all of its inputs, even those that
+    # nothing uses.
     whole = extract(concrete, results, controls=writes, instead=instead, keeps_inputs=True)
     return whole.function

@@ -1,8 +1,8 @@
-"""Square roots of equal scalars, each computed once.
+"""Computes square roots of equal scalars once.
 
-For every `Sqrt`, TensorFlow builds MLIR passes when it lowers a program for XLA: 4 to 5 ms.
-Keras's Adam has two of them for each variable, one of which is of a scalar that is the same for
-all.
+For every `Sqrt`, TensorFlow builds MLIR passes when it lowers a program for XLA, which takes 4
+to 5 ms. Keras's Adam has two for each variable, one of which is of a scalar that is the same
+for all.
 """
 
 import contextlib
@@ -13,26 +13,27 @@ import tensorflow as tf
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.tracing.as_written import Replaced
 
-# Of scalars, their types and operands decide what they are.
+# Kinds of operations whose scalar results are decided by their types and operands.
 _DECIDED_BY_OPERANDS = frozenset({"Add", "AddV2", "Cast", "Mul", "Pow", "RealDiv", "Sub"})
 
 
 def shared_roots() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing for XLA, computes roots of scalars that are written alike once."""
+    """While this is open for XLA, roots of scalars that are written alike are computed once."""
     first: dict[Hashable, tf.Tensor] = {}
 
     def known(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | None:
         if output.shape.rank != 0:
             return None
         found = first.setdefault((id(output.graph), _expression(inputs[0])), output)
-        # Not itself: whoever undoes it has to tell those who take this root from all others.
+        # Through an identity, so that what takes this root can be told from what takes the
+        # first one when it is undone.
         return None if found is output else tf.identity(found)
 
     return replaced({"Sqrt"}, known)
 
 
 def _expression(tensor: tf.Tensor) -> Hashable:
-    """What a scalar was computed from; equal of scalars that must be equal."""
+    """Returns what a scalar was computed from, which is equal for scalars that must be equal."""
     op = tensor.op
     if op.type == "Const":
         return "Const", op.get_attr("value").SerializeToString()

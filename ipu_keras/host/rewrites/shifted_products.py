@@ -1,8 +1,9 @@
-"""Convolutions of images with few channels, as sums of shifted images times weights.
+"""Computes convolutions of images with few channels as sums of shifted images times weights.
 
-With one channel and windows of 3 by 3 pixels, each result is a sum of nine products, and a library
-spends more time on arranging them than on computing them. XLA makes one loop of the nine, the bias,
-the activation and the pooling, so nothing larger than what the pooling returns reaches memory.
+With one channel and windows of 3 by 3 pixels, each result is a sum of nine products, and a
+library spends more time on arranging them than on computing them. XLA makes one loop of the
+nine, the bias, the activation and the pooling, so nothing larger than what the pooling returns
+reaches memory.
 """
 
 import itertools
@@ -17,27 +18,29 @@ from ipu_keras.host.operation_kinds import CONVOLUTION_GRADIENTS
 from ipu_keras.host.rewrites.replacement import rebuilt
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 
-# Products of each result. Measured with 32 images of 28 by 28 pixels, 32 filters, bias and relu, on
-# two cores, time of oneDNN by that of these, medians of 7 rounds: 4 (2x2) 2.2, 8 1.6, 9 1.6, 12
-# 1.1, 18 1.1, 25 1.1, 27 0.8, 49 0.7. Without oneDNN 9 3.2, 18 2.1. A single product is a copy.
+# The number of products in each result. Measured with 32 images of 28 by 28 pixels, 32 filters,
+# bias and relu, on two cores, time of oneDNN by that of these, medians of 7 rounds: 4 (2x2)
+# 2.2, 8 1.6, 9 1.6, 12 1.1, 18 1.1, 25 1.1, 27 0.8, 49 0.7. Without oneDNN 9 3.2, 18 2.1. A
+# single product is a copy.
 _LEAST_PRODUCTS = 2
 _MOST_PRODUCTS = 12
 
-# With pooling, which reads what a convolution has written: 4 3.5, 8 2.3, 9 2.6, 12 2.1, 18 1.5, 25
-# 1.8, 27 1.1 (windows of 2 by 2); 9 2.2 (3 by 3), 2.8 (4 by 4). Without oneDNN 9 5.6, 25 4.2, 27
-# 2.8. Of images of 32 by 32 pixels, whole models with 27 run 1.01 to 1.07 times as fast, but first
-# compile for 0.6 s more.
+# With pooling, which otherwise reads what a convolution has written: 4 3.5, 8 2.3, 9 2.6, 12
+# 2.1, 18 1.5, 25 1.8, 27 1.1 (windows of 2 by 2); 9 2.2 (3 by 3), 2.8 (4 by 4). Without oneDNN
+# 9 5.6, 25 4.2, 27 2.8. For images of 32 by 32 pixels, whole models with 27 run 1.01 to 1.07
+# times as fast, but first compile for 0.6 s more.
 _MOST_POOLED_PRODUCTS = 25
 
 # A window of the pooling has the products of all its pixels in one loop, and XLA takes time to
 # compile them: 36 0.2 s, 100 0.4 s, 196 0.8 s.
 _MOST_IN_A_WINDOW = 150
 
-# Of what the convolution returns. To call XLA takes 0.05 ms: 32 filters of a single image, 21632
-# elements, take 0.7 to 1.6 of the time by others, and 8 images 1.3 to 2.7.
+# The elements of a convolution's result. To call XLA takes 0.05 ms: 32 filters of a single
+# image, 21632 elements, take 0.7 to 1.6 of the time by others, and 8 images 1.3 to 2.7.
 _LEAST_ELEMENTS = 1 << 16
 
-# They do not decrease, so the largest element of a window may be found before.
+# Functions that do not decrease, so the largest element of a window may be found before they
+# are applied.
 _ACTIVATIONS = frozenset({"LeakyRelu", "Relu", "Relu6"})
 _SUMS = frozenset({"Add", "AddV2", "BiasAdd"})
 
@@ -46,13 +49,10 @@ _Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Layer:
-    """A convolution and what is done to its result and to nothing else.
+    """A convolution, and what is done to its result and to nothing else.
 
     Args:
-        convolution: Of images `(batch, height, width, channels)`.
         bias: What is added, `(..., filters)`, or `None`.
-        activation: Of the sum, or `None`.
-        result: What users take.
         window: Height and width of the pooling, 1 by 1 without one.
     """
 
@@ -66,21 +66,16 @@ class _Layer:
 def shifted_convolutions(concrete: Any) -> Any:
     """Makes convolutions of a few products each, with what follows them, programs of XLA.
 
-    Functions are left that train convolutions: of two pixels in a window of the pooling that are
-    almost equal, the order of sums decides which gets the gradient, and weights would soon be
-    others than stock TensorFlow's. Numbers differ by that order.
-
-    Args:
-        concrete: A `tf.ConcreteFunction` for TensorFlow's executor.
-
-    Returns:
-        One that computes the same.
+    Functions that train convolutions are left alone. If two pixels in a window of the pooling
+    are almost equal, the order of sums, in which results differ, decides which gets the
+    gradient, and weights would soon be others than stock TensorFlow's.
     """
     operations = concrete.graph.get_operations()
     is_trained = any(op.type in CONVOLUTION_GRADIENTS for op in operations)
     if is_trained or not any(map(_is_covered, operations)):
         return concrete
-    # What has been replaced before stays in a graph and would count as a user of results.
+    # What other rewrites have replaced stays in the graph, and would count as a user of
+    # results.
     own = rebuilt(concrete)
     layers = [_layer_of(op) for op in own.graph.get_operations() if _is_covered(op)]
     with own.graph.as_default():
@@ -133,7 +128,7 @@ def _only_user(tensor: tf.Tensor) -> tf.Operation | None:
 
 
 def _bias_of(op: tf.Operation, images: tf.Tensor) -> tf.Tensor | None:
-    """What an operation adds to images, if it has one number for each channel."""
+    """Returns what an operation adds to images, if it has one number for each channel."""
     others = [tensor for tensor in op.inputs if tensor is not images]
     if len(others) != 1 or (op.type == "BiasAdd" and op.get_attr("data_format") != b"NHWC"):
         return None
@@ -148,7 +143,7 @@ def _never_decreases(activation: tf.Operation) -> bool:
 
 
 def _parts_images(pooling: tf.Operation) -> bool:
-    """Whether windows lie side by side, and no edges are needed around the images."""
+    """Whether windows lie side by side, and need no padding around the images."""
     sizes, window = pooling.inputs[0].shape, pooling.get_attr("ksize")
     fits = all(size % edge == 0 for size, edge in zip(sizes[1:3], window[1:3], strict=True))
     return (
@@ -188,7 +183,7 @@ def _activated(activation: tf.Operation, x: tf.Tensor) -> tf.Tensor:
 
 
 def _edges(convolution: tf.Operation) -> list[list[int]]:
-    """Rows of zeros around each axis of the images: how many before and behind them."""
+    """Returns how many zeros to put before and behind the images along each axis."""
     padding = convolution.get_attr("padding")
     if padding == b"EXPLICIT":
         flat = convolution.get_attr("explicit_paddings")
@@ -215,18 +210,13 @@ def max_of_convolution(
     window: Sequence[int],
     size: Sequence[int],
 ) -> tf.Tensor:
-    """The largest results of a convolution in windows that lie side by side.
+    """Returns the largest results of a convolution in windows that lie side by side.
 
     Args:
-        images: `(batch, height, width, channels)`; edges are not filled up.
-        kernel: `(rows, columns, channels, filters)`.
-        strides: Of the convolution, along height and width.
-        dilations: Of the convolution, along height and width.
-        window: Results of the convolution, along height and width.
-        size: Windows, along height and width.
-
-    Returns:
-        `(batch, *size, filters)`.
+        images: Images `(batch, height, width, channels)`, with padding already added.
+        kernel: Weights `(rows, columns, channels, filters)`.
+        window: How many results are in a window along height and width.
+        size: How many windows there are along height and width.
     """
     steps = [stride * edge for stride, edge in zip(strides, window, strict=True)]
     found = None

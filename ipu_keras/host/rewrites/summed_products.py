@@ -1,9 +1,9 @@
-"""The gradient of a kernel that multiplies several axes, as one product.
+"""Computes the gradient of a kernel that multiplies several axes as one product.
 
 Keras writes attention's projections, and every `EinsumDense`, as products of each sequence with
-the same kernel. TensorFlow's gradient of the kernel is a product for each sequence and then their
-sum; as one product over all sequences it takes a fraction of the time, and the products need no
-memory.
+the same kernel. TensorFlow's gradient of the kernel is a product for each sequence and then
+their sum. One product over all sequences takes a fraction of the time, and needs no memory for
+the products.
 """
 
 import contextlib
@@ -15,16 +15,16 @@ from ipu_keras.internals.tensorflow.operations import static_shape
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.as_written import Replaced
 
-# Gradients of operands that were broadcast are summed over the axes that this finds: of each of two
-# shapes, those where it has one element or none.
+# Finds the axes over which TensorFlow sums the gradient of an operand that was broadcast: for
+# each of two shapes, those where it has one element or none.
 _BROADCAST_AXES = "BroadcastGradientArgs"
 
 
 def joint_summed_products() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, replaces sums of products `x^T y` over all batches by one product.
+    """While this is open, sums of products `x^T y` over all batches become one product.
 
-    The numbers are the same but for the order in which they are summed. Only float32 is
-    replaced: the sum of short types is rounded after each product.
+    Only the order of summation differs. Short types are left alone, as their sum is rounded
+    after each product.
     """
     return replaced({"Sum"}, _joint_product)
 
@@ -51,7 +51,7 @@ def _joint_product(inputs, output) -> tf.Tensor | None:
 
 
 def _axes(axes: tf.Tensor, rank: int) -> list[int] | None:
-    """The axes that a tensor names, in order; `None` if they are not known yet."""
+    """Returns the axes that a tensor names, in order; `None` if they are not known yet."""
     if axes.op.type != _BROADCAST_AXES:
         found = tf.get_static_value(axes)
         return None if found is None else sorted(found.reshape(-1) % rank)

@@ -1,9 +1,9 @@
-"""What the host replaces in a traced step, for its own speed or for XLA to compute what
-TensorFlow's kernels do: all of it, each with its reason.
+"""Lists what the host replaces in a traced step, each with its reason.
 
 A rewrite is a module of this folder and an entry here. Each can be switched off, to see what it
-gains or whether it is behind a wrong number: `IPU_KERAS_HOST_REWRITES=-pooling,-random_bits` for
-some, `IPU_KERAS_HOST_REWRITES=none` for all. The variable is read whenever a step is traced.
+gains or whether it is behind a wrong number: `IPU_KERAS_HOST_REWRITES=-pooling,-random_bits`
+for some, `IPU_KERAS_HOST_REWRITES=none` for all. The variable is read whenever a step is
+traced.
 """
 
 import os
@@ -32,9 +32,8 @@ class Purpose:
     """What a step is traced for.
 
     Args:
-        for_xla: Whether for XLA, or for TensorFlow's executor.
-        onednn: Whether TensorFlow computes with oneDNN.
-        fast_math: Whether results may differ more than by the order of sums.
+        for_xla: Whether XLA or TensorFlow's executor is to run it.
+        fast_math: Whether results may differ by more than the order of sums.
         accumulates: Whether the gradients of several batches become one.
     """
 
@@ -49,15 +48,16 @@ class Rewrite:
     """Something that the host computes in another way than users wrote it.
 
     Args:
-        name: That of its module, by which it is switched off.
-        applies: Whether it gains anything in a trace of some purpose. A trace for XLA that
+        name: The name of its module, by which it is switched off.
+        applies: Whether it gains anything in a trace for some purpose. A trace for XLA that
             TensorFlow's executor takes over loses what does not apply there.
-        gain: What was measured, and of what; a step is one of training.
+        gain: What was measured, and on what; a step is one of training.
         undone: How reports get what users wrote.
-        replaces: While it is open, gives operations other results, which it yields. `None`: the
-            layer asks, while it is traced, how to write itself, or `rewrites` does it later.
+        replaces: While it is open, gives operations other results, which it yields. `None` if
+            the layer asks while it is traced how to write itself, or if `rewrites` does it
+            later.
         rewrites: Makes another `tf.ConcreteFunction` of what TensorFlow's executor would get,
-            where all users of a result are known.
+            in which all users of a result are known.
     """
 
     name: str
@@ -68,10 +68,11 @@ class Rewrite:
     rewrites: Callable[[Any], Any] | None = None
 
 
-# Replaced operations stay in the graph without a use, and `tracing/as_written.py` uses them again.
+# Replaced operations stay in the graph without a use, until `tracing/as_written.py` uses them
+# again.
 _RENAMED = "in the trace, tensors are renamed to those that were replaced"
 
-# The one of which something is known without it: whether it could apply.
+# Apart from the list because a trace without this rewrite notes whether it could have applied.
 FUSED_BATCH_NORMS = Rewrite(
     name="fused_batch_norms",
     # XLA makes few loops of the many operations that Keras writes.
@@ -81,11 +82,11 @@ FUSED_BATCH_NORMS = Rewrite(
     replaces=None,
 )
 
-# What one of them puts in may be replaced by a later one.
+# In this order: what one rewrite puts in may be replaced by a later one.
 REWRITES = (
     Rewrite(
         name="pooling",
-        # oneDNN's gradient takes half the time of what replaces that of others.
+        # oneDNN's gradient takes half the time of what replaces TensorFlow's other one.
         applies=lambda purpose: purpose.for_xla or not purpose.onednn,
         gain="4.7 to 0.6 ms (gradient of 2x2 windows in 32x26x26x32, no oneDNN)",
         undone=_RENAMED,
@@ -115,7 +116,8 @@ REWRITES = (
     ),
     Rewrite(
         name="wide_products",
-        # Gradients of many batches may be computed together, by what knows TensorFlow's products.
+        # Gradients of many batches may be computed together, by rules that know TensorFlow's
+        # products only.
         applies=lambda purpose: purpose.for_xla and not purpose.accumulates,
         gain="1.06 times as many steps/s (transformer)",
         undone=_RENAMED,
@@ -137,7 +139,7 @@ REWRITES = (
     ),
     Rewrite(
         name="folded_batch_norms",
-        # Products are rounded that stock Keras does not round.
+        # It rounds products of kernels and factors that stock Keras does not compute.
         applies=lambda purpose: purpose.fast_math,
         gain="1.14 times as many steps/s (normalized CNN in a PopART session, oneDNN)",
         undone=_RENAMED,
@@ -163,13 +165,9 @@ REWRITES = (
 
 
 def rewrites_for(purpose: Purpose) -> tuple[Rewrite, ...]:
-    """The rewrites of a trace, without those that the environment switches off.
+    """Returns the rewrites of a trace, without those that the environment switches off.
 
-    Args:
-        purpose: What the step is traced for.
-
-    Raises:
-        ValueError: The environment names something else than a rewrite.
+    Raises a `ValueError` if the environment names anything else.
     """
     off = _switched_off(os.environ.get(ENVIRONMENT_VARIABLE, ""))
     return tuple(one for one in REWRITES if one.name not in off and one.applies(purpose))

@@ -1,7 +1,8 @@
-"""Pooling that leaves out the last rows or columns of its images, which nobody needs to compute.
+"""Leaves out rows and columns of images that no window of pooling reads.
 
 Windows of 2 by 2 pixels leave out the last row and column of 11 by 11 pixels. A convolution
-before them has computed a sixth of its pixels for nothing then, as may have what is before that.
+before them has computed a sixth of its pixels for nothing then, as may have what is before
+that.
 """
 
 import contextlib
@@ -20,29 +21,24 @@ from ipu_keras.tracing.as_written import Replaced
 _POOLING = frozenset({"AvgPool", "MaxPool"})
 _WINDOWS = _POOLING | {"Conv2D"}
 
-# Multiplications that take as long as to copy an element of the images that all begins with, which
-# are cut: a core multiplies some 50 elements in a nanosecond, and copies 2 to 3.
+# How many multiplications take as long as copying one element of the first images, which have
+# to be cut: a core multiplies some 50 elements in a nanosecond, and copies 2 to 3.
 _LEAST_SAVED = 32
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A result of which the first rows and columns are enough.
-
-    Args:
-        tensor: `(batch, height, width, channels)`.
-        size: Of the part, rows and columns.
-    """
+    """Images of which the first rows and columns, so many as `size`, are enough."""
 
     tensor: tf.Tensor
     size: tuple[int, int]
 
 
 def unread_edges() -> contextlib.AbstractContextManager[list[Replaced]]:
-    """While tracing, cuts images so far that all their pixels reach a window of the pooling.
+    """While this is open, images are cut so that all their pixels reach a window of the pooling.
 
-    Those are left whose gradients may be asked for. Who takes what is between the images and the
-    pooling has it computed as well, with its edges.
+    They stay if their gradients may be asked for. If something else takes a result between the
+    images and the pooling, that is computed as well, with its edges.
     """
     return replaced(_POOLING, _without_edges)
 
@@ -67,7 +63,7 @@ def _without_edges(inputs, output: tf.Tensor) -> tf.Tensor | None:
 
 
 def _cuts(cut: _Cut) -> Iterator[_Cut]:
-    """Results one before the other, up to one that is not computed anew."""
+    """Yields results, each computed from the next, up to one that is not computed anew."""
     yield cut
     while not _is_whole(cut):
         op = cut.tensor.op
@@ -81,7 +77,7 @@ def _cuts(cut: _Cut) -> Iterator[_Cut]:
 
 
 def _images(op: tf.Operation) -> tf.Tensor | None:
-    """The only operand that has a value for each pixel, if there is one."""
+    """Returns the only operand that has a value for each pixel, if there is exactly one."""
     if any(each.shape.rank is None for each in op.inputs):
         return None
     found = [each for each in op.inputs if any(size != 1 for size in static_sizes(each)[-3:-1])]
@@ -90,7 +86,7 @@ def _images(op: tf.Operation) -> tf.Tensor | None:
 
 
 def _is_known(op: tf.Operation) -> bool:
-    """Whether an operation takes nothing from outside of its images, of known sizes."""
+    """Whether an operation reads nothing outside of its images, whose sizes are known."""
     return (
         op.get_attr("data_format") == b"NHWC"
         and op.get_attr("padding") == b"VALID"
@@ -99,7 +95,7 @@ def _is_known(op: tf.Operation) -> bool:
 
 
 def _read(op: tf.Operation, size: tuple[int, ...]) -> tuple[int, int]:
-    """Rows and columns that an operation reads for so many of its result."""
+    """Returns the rows and columns that an operation reads for so many of its result."""
     if op.type == "Conv2D":
         window, dilations = static_sizes(op.inputs[1])[:2], op.get_attr("dilations")[1:3]
     else:
@@ -117,7 +113,7 @@ def _is_whole(cut: _Cut) -> bool:
 
 
 def _saved(cut: _Cut) -> int:
-    """Multiplications that are spared for each of the images."""
+    """Returns the multiplications that are spared for each of the images."""
     op = cut.tensor.op
     if op.type != "Conv2D":
         return 0
@@ -126,6 +122,5 @@ def _saved(cut: _Cut) -> int:
 
 
 def _same(op: tf.Operation, before: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
-    """What an operation makes of other images than before."""
     given = [images if tensor is before else tensor for tensor in op.inputs]
     return create_operation(op.type, given, [op.outputs[0].dtype], op.node_def.attr).outputs[0]

@@ -59,21 +59,23 @@ def compute_output_spec(function: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def is_of_an_initializer(initial_value: Any) -> bool:
-    """Whether Keras has an initializer make this value of a variable; its seed is its own."""
+    """Whether Keras lets an initializer, which has a seed of its own, make this initial value."""
     method = _VARIABLE.get()._initialize_with_initializer
+    # Keras hands TensorFlow a lambda that it makes in this method, so the lambda's code object
+    # is among the method's constants. Nothing else tells it from a user's function.
     return getattr(initial_value, "__code__", None) in method.__code__.co_consts
 
 
 def number_names_anew() -> None:
-    """Has Keras number the names that it makes up from the start, as in a process of its own.
+    """Has Keras count the names that it makes up from the start, as in a new process.
 
-    `keras.utils.clear_session` does that too, and forgets policies and seeds besides.
+    `keras.utils.clear_session` does that too, but also forgets policies and seeds.
     """
     _RESET_UIDS.get()()
 
 
 def backend_module() -> Any:
-    """The module of the backend, whose `lstm` Keras's layer looks up when it is called."""
+    """Returns the backend's module, in which Keras's layer looks up `lstm` at each call."""
     return _BACKEND.get()
 
 
@@ -83,13 +85,13 @@ def name_scope() -> Any:
 
 
 def open_as(scope: Any, tf_scope: Any) -> None:
-    """Has a scope of Keras's, which is not entered yet, enter another one of TensorFlow's."""
+    """Has a Keras scope that is not entered yet enter another scope of TensorFlow."""
     _OPENED_SCOPE.get()
     scope._tf_name_scope = tf_scope
 
 
 def called_layer() -> Any:
-    """The outermost layer that is being called; `None` outside of calls."""
+    """Returns the outermost layer that is being called; `None` outside of calls."""
     context = _GLOBAL_ATTRIBUTE.get()("current_call_ctx")
     if context is None:
         return None
@@ -98,5 +100,5 @@ def called_layer() -> Any:
 
 
 def in_stateless_scope() -> bool:
-    """Whether assignments to variables are collected at the moment, and change nothing."""
+    """Whether assignments to variables are only collected at the moment, and change nothing."""
     return _GLOBAL_ATTRIBUTE.get()("stateless_scope") is not None

@@ -1,4 +1,4 @@
-"""The adapters in which Keras's loop over data has what users give it."""
+"""Keras's adapters, which its loop over data puts around what users give it."""
 
 from typing import Any
 
@@ -44,32 +44,28 @@ _SPLIT = PrivateName(
     Function("arrays", "validation_split"),
 )
 
-# Of any data.
+# The base of all adapters.
 DataAdapter: Any = _ADAPTER.get()
 
-# Of arrays.
+# The adapter of arrays.
 ArrayDataAdapter: Any = _ARRAYS.get()
 
-# Of a `keras.utils.PyDataset`.
+# The adapter of a `keras.utils.PyDataset`.
 PyDatasetAdapter: Any = _PY_DATASET.get()
 
 
 def train_validation_split(arrays: Any, share: float) -> tuple[Any, Any]:
-    """The first rows of arrays, and the last ones, which are a share of them."""
+    """Splits arrays into their first rows, and their last ones, which are the given share."""
     return _SPLIT.get()(arrays, share)
 
 
 def are_arrays(data: Any) -> bool:
-    """Whether Keras takes data for arrays, or structures of them."""
+    """Whether Keras takes data to be arrays, or structures of arrays."""
     return _CAN_CONVERT.get()(data)
 
 
 def sliced_arrays(adapter: Any) -> Any:
-    """What Keras makes batches of for arrays: arrays and tensors, in the structure of a batch.
-
-    Args:
-        adapter: Of the arrays.
-    """
+    """Returns the arrays and tensors that Keras slices into batches, structured like a batch."""
     arrays = _SLICEABLE.get()(adapter._inputs, target_backend="tensorflow")
     return keras.tree.lists_to_tuples(arrays)
 

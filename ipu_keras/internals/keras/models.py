@@ -1,4 +1,4 @@
-"""What models are made of: layers in layers, and the graphs of functional models."""
+"""What models consist of: nested layers, and the graphs of functional models."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,8 +20,9 @@ _FUNCTIONAL = PrivateName(
         },
     ),
 )
-# What a functional model has of its graph. It is compared when that is looked at: classes that the
-# package needs to be imported have forms that take no time.
+# Apart from `_FUNCTIONAL`, because finding what a class assigns reads byte code. That name is
+# looked up when the package is imported, which must take no time; this one when a graph is
+# looked at.
 _GRAPH = PrivateName(
     "keras.src.ops.function", "Function", Class(assigned=("_nodes_by_depth", "_outputs_struct"))
 )
@@ -52,71 +53,71 @@ _VARIABLE = PrivateName(
     ),
 )
 
-# The class of models that are made of inputs and outputs: a base of some of ours.
+# The class of models that are made of inputs and outputs; some classes of ours extend it.
 Functional: Any = _FUNCTIONAL.get()
 
 
 def node_class() -> Any:
-    """The class of what Keras remembers of a symbolic call."""
+    """Returns the class in which Keras remembers a symbolic call."""
     return _NODE.get()
 
 
 def calls_of(operation: Any) -> Sequence[Any]:
-    """The nodes of the symbolic calls of a layer, or of another operation, in their order."""
+    """Returns the nodes of the symbolic calls of a layer or another operation, in their order."""
     _OPERATION.get()
     return operation._inbound_nodes
 
 
 def calls_in(graph: Any) -> Mapping[int, Sequence[Any]]:
-    """The nodes in the graph of a functional model, by depth: outputs have 0."""
+    """Returns the nodes in the graph of a functional model by depth, where outputs have 0."""
     _GRAPH.get()
     _CALLS.get()
     return graph._nodes_by_depth
 
 
 def outputs_in(graph: Any) -> Any:
-    """The symbolic outputs of a functional model, in the structure in which it returns them."""
+    """Returns a functional model's symbolic outputs, in the structure in which it returns them."""
     _GRAPH.get()
     return graph._outputs_struct
 
 
 def graph_in(model: keras.Sequential) -> Any:
-    """The functional model that a Sequential one becomes when it is built; `None` before."""
+    """Returns the functional model that a Sequential one becomes when built; `None` before."""
     _SEQUENTIAL.get()
     return model._functional
 
 
 def layers_in(layer: keras.Layer) -> Iterable[keras.Layer]:
-    """The layer, those in it, those in these, and so on; `layers` of a model is not deep."""
+    """Yields the layer and all layers nested in it; `layers` of a model lists only its own."""
     _LAYER.get()
     return layer._flatten_layers()
 
 
 def own_layers(layer: keras.Layer) -> Sequence[keras.Layer]:
-    """The layers that are attributes of a layer."""
+    """Returns the layers that are attributes of a layer."""
     _LAYER.get()
     return layer._layers
 
 
 def own_trained_weights(layer: keras.Layer) -> Sequence[Any]:
-    """The trainable weights of a layer, without those of layers in it."""
+    """Returns the trainable weights of a layer itself, without those of nested layers."""
     _LAYER.get()
     return layer._trainable_variables
 
 
 def device_of(variable: Any) -> str:
-    """The name of the device that a variable has its value on."""
+    """Returns the name of the device that holds the value of a variable."""
     _VARIABLE.get()
     return variable._value.device
 
 
 def make_again(variable: Any) -> None:
-    """Makes what a variable has its value in again, where variables are made at the moment."""
+    """Makes the TensorFlow variable in a Keras variable again, in the scopes that are open now."""
     _VARIABLE.get()
     variable._initialize(variable.numpy())
 
 
 def regularizer_attribute() -> str:
-    """The attribute in which a weight has its regularizer; setting the public one checks it."""
+    """Names the attribute of a weight's regularizer, as setting the public one checks its type."""
     _VARIABLE.get()
     return "_regularizer"

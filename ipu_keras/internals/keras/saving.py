@@ -1,4 +1,4 @@
-"""Where Keras looks names of classes up when it saves, and where it has what clones models."""
+"""Where Keras looks up names of classes to save them, and the modules that clone models."""
 
 from typing import Any
 
@@ -13,20 +13,20 @@ _TF_MODELS = PrivateName("keras._tf_keras.keras", "models", Module(clone_model=F
 
 
 def public_names() -> dict[Any, str]:
-    """The names of what Keras exports, by what is exported."""
+    """Returns the names of what Keras exports, by what is exported."""
     return _PUBLIC_NAMES.get()
 
 
 def registered_names() -> dict[Any, str]:
-    """The names of what users have registered, by what was registered."""
+    """Returns the names that users have registered, by what they registered."""
     return _REGISTERED_NAMES.get()
 
 
 def cloning_module() -> Any:
-    """The module in which `clone_model` calls itself."""
+    """Returns the module in which `clone_model` calls itself for nested models."""
     return _CLONING.get()
 
 
 def tf_keras_models() -> Any:
-    """The module that `tf.keras.models` is."""
+    """Returns the module that is `tf.keras.models`."""
     return _TF_MODELS.get()

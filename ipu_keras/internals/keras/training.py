@@ -71,50 +71,42 @@ _LOSS_SCALE = PrivateName(
     ),
 )
 
-# The class of Keras's models in which they train: a base of our extension.
+# The base of Keras's models that trains them, and of our extension.
 TensorFlowTrainer: Any = _TRAINER.get()
 
-# Keras's iterator over the data of one call, of which the extension makes one itself.
+# Keras's iterator over the data of one call of `fit`; the extension makes its own instance.
 TFEpochIterator: Any = _EPOCH_ITERATOR.get()
 
-# The one metric that stands for all that `compile` was given.
+# The metric in which `compile` gathers those that it was given.
 CompileMetrics: Any = _COMPILE_METRICS.get()
 
 
 def compiled_metrics(model: keras.Model) -> Any:
-    """The `CompileMetrics` of a compiled model; `None` if it was given none."""
+    """Returns the `CompileMetrics` of a compiled model; `None` if it was given no metrics."""
     _MODEL.get()
     return model._compile_metrics
 
 
 def compiled_loss(model: keras.Model) -> Any:
-    """What computes the loss of a compiled model; `None` if it was given none."""
+    """Returns what computes the loss of a compiled model; `None` if it was given no loss."""
     _MODEL.get()
     return model._compile_loss
 
 
 def compute_loss(model: keras.Model, x: Any, y: Any, y_pred: Any, **options: Any) -> Any:
-    """The loss as `train_step` computes it: a `compute_loss` of a user's may not take `training`.
-
-    Args:
-        model: A compiled model.
-        x: Inputs.
-        y: Labels.
-        y_pred: Outputs.
-        **options: `sample_weight` and `training`.
-    """
+    """Computes the loss as `train_step` does: users' `compute_loss` may not take `training`."""
     _MODEL.get()
     return model._compute_loss(x, y, y_pred, **options)
 
 
 def symbolic_build(model: keras.Model, data: Any) -> None:
-    """Has a compiled model build what it needs for data that is known by its specs."""
+    """Builds what a compiled model needs for data that is known by its specs alone."""
     _MODEL.get()
     model._symbolic_build(data_batch=data)
 
 
 def loss_tracker(model: keras.Model) -> keras.Metric:
-    """The metric that a compiled model has for its loss."""
+    """Returns the metric in which a compiled model averages its loss."""
     _MODEL.get()
     return model._loss_tracker
 
@@ -126,7 +118,7 @@ def takes_training(model: keras.Model) -> bool:
 
 
 def has_strategy(model: keras.Model) -> bool:
-    """Whether a model was made in the scope of a strategy; else it has that which is entered."""
+    """Whether a model was made in a strategy's scope; otherwise it uses the one that is entered."""
     return model._distribute_strategy is not None
 
 
@@ -141,12 +133,12 @@ def set_validation_iterator(model: keras.Model, iterator: Any) -> None:
 
 
 def forget_validation_iterator(model: keras.Model) -> None:
-    """Takes it away again; `fit` leaves it behind where it raises, for whatever comes next."""
+    """Takes back `set_validation_iterator`; a `fit` that raises would leave it to the next call."""
     if getattr(model, "_eval_epoch_iterator", None) is not None:
         del model._eval_epoch_iterator
 
 
 def loss_scale_methods() -> tuple[str, ...]:
-    """What a `LossScaleOptimizer` does about its scale, as names of its methods."""
+    """Names the methods by which a `LossScaleOptimizer` treats its scale."""
     _LOSS_SCALE.get()
     return ("scale_loss", "check_finite", "_stateful_handle_finite_grads")

@@ -1,7 +1,7 @@
 """TensorFlow's eager context: the functions and devices that it knows, and what it records.
 
-`tf.config` and `tf.device` show a part of it; custom devices and functions by name have no public
-door.
+`tf.config` and `tf.device` show a part of it. Custom devices and functions by name have no
+public interface.
 """
 
 from contextlib import AbstractContextManager
@@ -76,13 +76,16 @@ def eager_context() -> Any:
 def eagerly() -> AbstractContextManager[Any]:
     """While this is open, operations run at once, whatever graph is being built.
 
-    `tf.init_scope` goes no further than the graph of a session.
+    `tf.init_scope` leaves functions only, and stays in the graph of a session.
     """
     return _MODULE.get().eager_mode()
 
 
 def wait_for_operations() -> None:
-    """Waits for all that runs asynchronously; `tf.experimental.async_clear_error` does more."""
+    """Waits for all that runs asynchronously.
+
+    `tf.experimental.async_clear_error` does so too, but drops errors.
+    """
     _MODULE.get().async_wait()
 
 
@@ -93,12 +96,12 @@ def copied_to(tensor: Any, device_name: str) -> Any:
 
 
 def may_record() -> bool:
-    """Whether a tape may record what is computed now, which no public tape tells of others."""
+    """Whether a tape may record what is computed now; a public tape tells that only of itself."""
     return _COULD_RECORD.get()()
 
 
 def has_deterministic_operations() -> bool:
-    """Whether `tf.config.experimental.enable_op_determinism`, which has no public answer, is on."""
+    """Whether operations are to be deterministic; `tf.config` can only be told so, not asked."""
     return _IS_DETERMINISTIC.get()()
 
 
@@ -108,15 +111,13 @@ def is_within_xla() -> bool:
 
 
 def seeds_in_a_function() -> tuple[int, int] | None:
-    """The seeds of the first random operation of a function that would be traced now.
+    """Returns the seeds that a function traced now would give its first random operation.
 
-    Returns:
-        `None` if the user has set no seed.
-
-    Raises:
-        RuntimeError: He has not, and wants operations to be deterministic.
+    They are `None` if the user has set no seed; a `RuntimeError` says that operations were to
+    be deterministic.
     """
-    # The first operation of a function has the number 0.
+    # With a global seed, TensorFlow takes the number of an operation in its function as the
+    # second seed.
     number = None if _MODULE.get().global_seed() is None else 0
     first, second = tf.compat.v1.get_seed(number)
     return None if first is None else (first, second)

@@ -1,7 +1,7 @@
-"""What datasets and their iterators are made of.
+"""What datasets and their iterators are made from.
 
-A public dataset tells the types of its elements and how many they are, and nothing of where they
-come from.
+A public dataset tells the types of its elements and how many there are, but not where they come
+from.
 """
 
 from collections.abc import Iterator
@@ -60,21 +60,17 @@ _ITERATOR = PrivateName(
 
 @dataclass(frozen=True)
 class Step:
-    """A step in which a dataset is made.
-
-    Args:
-        dataset: What it makes.
-    """
+    """A transformation or a source in a chain of datasets, and the dataset that it makes."""
 
     dataset: Any
 
 
 class Batched(Step):
-    """`batch`."""
+    """The transformation `batch`."""
 
     @property
     def size(self) -> int:
-        """Elements of a batch."""
+        """The number of elements in a batch."""
         return int(self.dataset._batch_size)
 
     @property
@@ -84,47 +80,46 @@ class Batched(Step):
 
 
 class Repeated(Step):
-    """`repeat`."""
+    """The transformation `repeat`."""
 
     @property
     def count(self) -> int:
-        """How often; -1 for without end."""
+        """How often the data is repeated; -1 for without end."""
         return int(self.dataset._count)
 
 
 class Shuffled(Step):
-    """`shuffle`."""
+    """The transformation `shuffle`."""
 
     @property
     def buffer_size(self) -> int:
-        """Elements that it draws from; below one for all."""
+        """The number of elements that it draws from; below one for all."""
         return int(self.dataset._buffer_size)
 
     @property
     def seeds(self) -> tuple[int, int]:
-        """Two zeros if none was set."""
+        """The two seeds, which are zeros if none was set."""
         return int(self.dataset._seed), int(self.dataset._seed2)
 
     @property
     def reshuffles(self) -> bool:
-        """Whether each pass has an order of its own."""
+        """Whether each pass over the data has an order of its own."""
         return bool(self.dataset._reshuffle_each_iteration)
 
 
 class Sliced(Step):
-    """`from_tensor_slices`."""
+    """The source `from_tensor_slices`."""
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """Whose rows are the elements."""
+        """The tensors whose rows are the elements."""
         return self.dataset._tensors
 
 
 def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
-    """How a dataset is made, the last step first, without what leaves its elements alone.
+    """Yields how a dataset is made, the last step first.
 
-    Raises:
-        FormError: A private name has another form.
+    `prefetch` and `with_options`, which leave the elements alone, are not among the steps.
     """
     kinds = {
         _BATCH.get(): Batched,
@@ -140,11 +135,7 @@ def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
 
 
 def without_read_ahead(dataset: Any) -> Any:
-    """A dataset before `prefetch` and `with_options`, as far as these come last.
-
-    Raises:
-        FormError: A private name has another form.
-    """
+    """Returns a dataset as it was before the `prefetch` and `with_options` that come last."""
     kinds = (_OPTIONS.get(), _PREFETCH.get())
     while isinstance(dataset, kinds):
         dataset = dataset._input_dataset
@@ -152,31 +143,27 @@ def without_read_ahead(dataset: Any) -> Any:
 
 
 def is_eager(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset was made outside of functions, so that what it is made of has values."""
+    """Whether a dataset was made outside of functions, so that the tensors in it have values."""
     _DATASET.get()
     return hasattr(dataset._variant_tensor, "numpy")
 
 
 def unchanged_structure_dataset() -> Any:
-    """The class of datasets that are made of one other, with the same structure of elements."""
+    """Returns the base of datasets that are structured like the one dataset they are made from."""
     return _UNCHANGED_STRUCTURE.get()
 
 
 def eager_iterator() -> Any:
-    """The class of iterators outside of functions; the public one is an abstract base."""
+    """Returns the class of iterators outside of functions; the public one is an abstract base."""
     return _ITERATOR.get()
 
 
 def flat_elements(iterator: Any) -> tuple[list[tf.DType], list[tf.TensorShape]]:
-    """Types and shapes of the tensors of an eager iterator's elements, in a row.
-
-    Raises:
-        FormError: A private name has another form.
-    """
+    """Returns the types and the shapes of the tensors in an eager iterator's elements."""
     _ITERATOR.get()
     return iterator._flat_output_types, iterator._flat_output_shapes
 
 
 def resource_of(iterator: Any) -> tf.Tensor:
-    """The resource of an eager iterator, of which `flat_elements` was asked before."""
+    """Returns the resource of an eager iterator; `flat_elements` has compared the forms before."""
     return iterator._iterator_resource

@@ -1,4 +1,4 @@
-"""Marks that TensorFlow has for its own functions."""
+"""Decorators that TensorFlow keeps for its own functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,23 +16,19 @@ _DEPRECATED = PrivateName(
 
 
 def left_by_autograph(function: Callable) -> Any:
-    """A function that AutoGraph calls as it is, and rewrites those that it calls.
+    """Has AutoGraph call a function as it is, but still rewrite those that it calls.
 
-    `tf.autograph.experimental.do_not_convert` leaves those alone as well.
+    `tf.autograph.experimental.do_not_convert` would leave those alone as well.
     """
     return _ARTIFACT.get()(function)
 
 
 def deprecated(instructions: str) -> Callable[[Callable], Any]:
-    """Has a function log once that another replaces it, as TensorFlow's own deprecated ones do.
-
-    Args:
-        instructions: Which other.
-    """
+    """Has a function log once what replaces it, as TensorFlow's own deprecated functions do."""
     return _DEPRECATED.get()(None, instructions)
 
 
 def as_autograph_does(function: Callable) -> Callable:
-    """A function of a user's as AutoGraph calls it where it is converting those around it."""
+    """Converts a user's function if AutoGraph is converting the code that calls this."""
     autograph = tf.__internal__.autograph
     return autograph.tf_convert(function, autograph.control_status_ctx())

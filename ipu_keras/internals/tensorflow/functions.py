@@ -1,6 +1,6 @@
-"""Traced functions and their graphs: what they were made with, contain and call.
+"""Traced functions and their graphs: how they were made, what they contain and call.
 
-The public types of functions show their signatures and graphs, and nothing of how they are called.
+The public types show signatures and graphs, and nothing of how a function is called.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -88,13 +88,13 @@ def autograph_of(function: Any) -> bool:
 
 
 def jit_compile_of(function: Any) -> bool | None:
-    """The `jit_compile` that a `tf.function` was made with; `None` of other functions."""
+    """Returns the `jit_compile` that a `tf.function` was made with; `None` for other functions."""
     _TF_FUNCTION.get()
     return getattr(function, "_jit_compile", None)
 
 
 def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence[Any]) -> Any:
-    """Calls a traced function with other captures than its own, which a usual call takes."""
+    """Calls a traced function with other captures than those that it was traced with."""
     _CALL_FLAT.get()
     return concrete._call_flat(list(tensors), list(captures))
 
@@ -102,11 +102,8 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
 class EagerCall:
     """Calls a traced function with its own captures, eagerly and where no tape may record.
 
-    A usual call comes to this after some 50 us of questions about tapes and graphs. What is the
-    same in all calls is asked once.
-
-    Args:
-        concrete: A `tf.ConcreteFunction`, which captures nothing anew when it is called.
+    A usual call comes to the same after some 50 us of questions about tapes and graphs. What is
+    the same for all calls is asked once here, so the function must capture nothing more later.
     """
 
     def __init__(self, concrete: Any):
@@ -117,18 +114,12 @@ class EagerCall:
         self._captures = tuple(concrete.captured_inputs)
         self._num_outputs = len(function.function_type.flat_outputs)
         self._packed = function.function_type.pack_output
-        # Adds to errors of an operation where the user's code has made it.
+        # Adds to the error of an operation the place in the user's code that made the
+        # operation.
         self._explained = _INTERPOLATION.get()(function)
 
     def __call__(self, tensors: Sequence[Any]) -> Any:
-        """Runs the function.
-
-        Args:
-            tensors: Its arguments, of the types that it was traced with.
-
-        Returns:
-            What the function returns, of eager tensors.
-        """
+        """Runs the function with eager tensors of the types that it was traced with."""
         with self._explained:
             outputs = eager_context().call_function(
                 self._name, [*tensors, *self._captures], self._num_outputs
@@ -139,18 +130,10 @@ class EagerCall:
 def traced_where_variables_are_made(
     function: Callable[..., Any], specs: Sequence[Any], name: str
 ) -> Any:
-    """A trace of a function that may make variables whenever it is traced.
+    """Traces a function that may make variables whenever it is traced, for tensors of these specs.
 
-    They are made as they would be without the function: in the graph around all functions, if
-    there is one, and not by `tf.function`, which makes them once, when it is traced first.
-
-    Args:
-        function: Takes tensors.
-        specs: A `tf.TensorSpec` for each.
-        name: Of the trace.
-
-    Returns:
-        A `tf.ConcreteFunction`.
+    Variables are made as they would be without the function, in the graph around all functions
+    if there is one. A `tf.function` would make them in its first trace only.
     """
     compilation = _COMPILATION.get()
 
@@ -163,14 +146,14 @@ def traced_where_variables_are_made(
 
 
 def _in_outer_graph(create: Callable[..., Any], **options: Any) -> Any:
-    """Makes a variable of what a traced function has computed, such as random numbers."""
+    """Makes a variable whose initial value may come from a traced function, as random ones do."""
     value = options.get("initial_value")
     if tf.is_tensor(value) and is_trace(getattr(value, "graph", None)):
         with tf.init_scope():
             if not tf.executing_eagerly():
                 graph = tf.compat.v1.get_default_graph()
                 options["initial_value"] = _lifted(value, graph)
-    # What is no resource cannot be captured.
+    # A function can capture only resources, not the reference variables of TensorFlow 1.
     if not options.get("use_resource", True):
         options["use_resource"] = True
     return create(**options)
@@ -188,31 +171,31 @@ def _lifted(tensor: Any, graph: Any) -> Any:
 
 
 def functions_in(graph: Any) -> Mapping[str | bytes, Any]:
-    """The functions that a graph knows, by name; as a `GraphDef` they are without graphs."""
+    """Returns the functions that a graph knows, by name; its `GraphDef` has no graphs of them."""
     _GRAPH.get()
     return graph._functions
 
 
 def add_function(graph: Any, function: Any) -> None:
-    """Adds a function to a graph with all that it calls, as calling it there would."""
+    """Adds a function to a graph, with all functions that it calls, as a call there would."""
     _GRAPH.get()
     graph._add_function_recursive(function)
 
 
 def attribute_scope(graph: Any, attributes: Mapping[str, Any]) -> AbstractContextManager[Any]:
-    """While this is open, gives all new operations of a graph attributes of our own."""
+    """While this is open, all new operations of a graph get these attributes."""
     _GRAPH.get()
     return graph._attr_scope(attributes)
 
 
 def attribute_of_new(graph: Any, name: str) -> Any:
-    """The value of an attribute that new operations of a graph get, an `AttrValue`; or `None`."""
+    """Returns the `AttrValue` that new operations of a graph get for an attribute; or `None`."""
     _GRAPH.get()
     return graph._attr_scope_map.get(name)
 
 
 def set_attribute_of_new(graph: Any, name: str, value: Any) -> None:
-    """Gives all new operations of a graph an attribute from now on, or none if it is `None`."""
+    """Gives new operations of a graph an attribute from now on; `None` takes it away."""
     _GRAPH.get()
     graph._attr_scope_map.pop(name, None)
     if value is not None:
@@ -220,17 +203,17 @@ def set_attribute_of_new(graph: Any, name: str, value: Any) -> None:
 
 
 def new_trace() -> Any:
-    """An empty graph like that of a function, in which what is known can be computed at once."""
+    """Makes an empty graph of a function, in which TensorFlow folds what is known statically."""
     return _FUNC_GRAPH.get()("trace")
 
 
 def is_trace(graph: Any) -> bool:
-    """Whether a graph is that of a function, and not of a session."""
+    """Whether a graph belongs to a function, and not to a session."""
     return isinstance(graph, _FUNC_GRAPH.get())
 
 
 def outermost_trace() -> Any:
-    """The graph of the outermost function that is being traced; `None` if there is none."""
+    """Returns the graph of the outermost function that is being traced; `None` if there is none."""
     graph, found = tf.compat.v1.get_default_graph(), None
     while is_trace(graph):
         graph, found = graph.outer_graph, graph
@@ -238,21 +221,21 @@ def outermost_trace() -> Any:
 
 
 def is_branch_or_loop(graph: Any) -> bool:
-    """Whether a graph is that of a branch or a loop, which run within the graph around them."""
+    """Whether a graph is that of a branch or a loop, which run as part of the graph around them."""
     kinds = (_COND_BRANCH.get(), _WHILE_BODY.get(), _WHILE_CONDITION.get())
     return isinstance(graph, kinds)
 
 
 def read_only_inputs(graph: Any) -> Sequence[int]:
-    """The inputs of a traced graph that are handles of variables which it only reads."""
+    """Returns the positions of inputs that are handles of variables which a graph only reads."""
     return _READ_ONLY.get()(graph)
 
 
 def unused_number() -> int:
-    """A number that no other function of the process has in its name."""
+    """Returns a number that no other function of the process has in its name."""
     return _NUMBER.get()()
 
 
 def leaves_with_paths(structure: Any) -> list[tuple[tuple, Any]]:
-    """The leaves of a structure with their keys; `tf.nest.flatten` has none."""
+    """Returns the leaves of a structure with their paths, which `tf.nest.flatten` does not give."""
     return _PATHS.get()(structure)

@@ -1,4 +1,4 @@
-"""Modules of TensorFlow 1 that TensorFlow still has, and no longer gives a public name."""
+"""Modules of TensorFlow 1 that TensorFlow still has, but under no public name."""
 
 import sys
 from types import ModuleType
@@ -14,12 +14,12 @@ _CELL = PrivateName(
 
 
 def layers_of_tensorflow_1() -> ModuleType:
-    """What `tf.layers` was; with Keras 3, `tf.compat.v1.layers` is empty."""
+    """Returns what `tf.layers` was; with Keras 3, `tf.compat.v1.layers` is empty."""
     _DENSE.get()
     return sys.modules[_DENSE.module]
 
 
 def cells_of_tensorflow_1() -> ModuleType:
-    """What `tf.nn.rnn_cell` was; with Keras 3, `tf.compat.v1.nn.rnn_cell` is empty."""
+    """Returns what `tf.nn.rnn_cell` was; with Keras 3, `tf.compat.v1.nn.rnn_cell` is empty."""
     _CELL.get()
     return sys.modules[_CELL.module]

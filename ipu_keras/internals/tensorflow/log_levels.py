@@ -1,6 +1,7 @@
-"""What TensorFlow's libraries write about themselves, by Abseil's logging, which Python cannot set.
+"""Sets what TensorFlow's libraries log about themselves.
 
-`TF_CPP_MIN_LOG_LEVEL` is read when TensorFlow is imported, and is the user's.
+They log by Abseil, which Python cannot set. `TF_CPP_MIN_LOG_LEVEL` is read when TensorFlow is
+imported, and belongs to the user.
 """
 
 import contextlib
@@ -17,8 +18,8 @@ from ipu_keras.internals.tensorflow.contexts import eagerly
 
 _VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 _LIBRARY = "libtensorflow_framework.so.2"
-# As C++ compilers write `absl::MinLogLevel` and `absl::SetMinLogLevel`; the number is that of the
-# Abseil that TensorFlow 2.21 is built with.
+# `absl::MinLogLevel` and `absl::SetMinLogLevel` as C++ compilers write them; the number is the
+# version of Abseil that TensorFlow 2.21 is built with.
 _SYMBOLS = (
     "_ZN4absl12lts_2025081411MinLogLevelEv",
     "_ZN4absl12lts_2025081414SetMinLogLevelENS0_18LogSeverityAtLeastE",
@@ -28,11 +29,9 @@ _WARNING = 1
 
 @dataclass
 class LogLevel:
-    """The least severity that is written; threads may lower it, and the last puts it back.
+    """The least severity that is written: 0 for notes, 1 for warnings.
 
-    Args:
-        get: Gives it: 0 for notes, 1 for warnings.
-        put: Sets it.
+    Threads may raise it, and the last one restores it.
     """
 
     get: "ctypes._NamedFuncPointer"
@@ -43,11 +42,7 @@ class LogLevel:
 
     @contextlib.contextmanager
     def at_least(self, level: int) -> Iterator[None]:
-        """Nothing below a severity is written meanwhile.
-
-        Args:
-            level: The severity.
-        """
+        """While this is open, nothing below a severity is written."""
         with self._lock:
             if not self._num_open:
                 self._before = self.get()
@@ -64,7 +59,7 @@ class LogLevel:
 
 @functools.cache
 def log_level() -> LogLevel | None:
-    """That of the process; `None` if TensorFlow has another Abseil than the one that is known."""
+    """Returns the level of the process; `None` if TensorFlow has another version of Abseil."""
     path = os.path.join(os.path.dirname(tf.__file__), _LIBRARY)
     try:
         library = ctypes.CDLL(path)
@@ -76,9 +71,9 @@ def log_level() -> LogLevel | None:
 
 
 def without_notes() -> contextlib.AbstractContextManager[None]:
-    """Around what starts XLA for a user who has not asked for it: its greetings are not written.
+    """Keeps XLA from writing its greetings when it starts for a user who has not asked for it.
 
-    Warnings and errors are. Who sets `TF_CPP_MIN_LOG_LEVEL` gets what that says.
+    Warnings and errors are written. Users who set `TF_CPP_MIN_LOG_LEVEL` get what that says.
     """
     level = log_level()
     if level is None or _VARIABLE in os.environ:
@@ -88,9 +83,10 @@ def without_notes() -> contextlib.AbstractContextManager[None]:
 
 @functools.cache
 def start_xla() -> None:
-    """Has XLA greet now, without its notes, which graphs would have it do when they run.
+    """Starts XLA now, so that its notes, which would appear when a graph runs, are not written.
 
-    They run wherever users run them, in sessions and in functions of their own.
+    Users run graphs in sessions and functions of their own, where nothing could hold the notes
+    back.
     """
     with eagerly(), tf.device("/device:CPU:0"), without_notes():
         tf.function(lambda x: x + 1, jit_compile=True)(tf.zeros(()))

@@ -1,4 +1,4 @@
-"""Operations of TensorFlow: their definitions, attributes and shapes, and what sees new ones."""
+"""Operations of TensorFlow: definitions, attributes, shapes, and callbacks for new ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,18 +52,18 @@ _NN = PrivateName(
 
 
 def definition_of(kind: str) -> Any:
-    """The `OpDef` of a kind of operations; `None` if there is none. Public are those of graphs."""
+    """Returns the `OpDef` of a kind of operation, or `None`; publicly only a made one tells it."""
     return _DEFINITION.get()(kind)
 
 
 def set_attribute(op: Any, name: str, value: Any) -> None:
-    """Sets an attribute of an operation that exists, which has no public method for it."""
+    """Sets an attribute of an existing operation, for which there is no public method."""
     _SET_ATTRIBUTE.get()
     op._set_attr(name, value)
 
 
 def move_operation(op: Any, device: str) -> None:
-    """Puts an operation that exists on a device, and no longer where another one is."""
+    """Places an existing operation on a device, and unties it from what it was colocated with."""
     _SET_DEVICE.get()
     _CLEAR_ATTRIBUTE.get()
     op._set_device(device)
@@ -71,13 +71,13 @@ def move_operation(op: Any, device: str) -> None:
 
 
 def set_input(op: Any, tensor: Any) -> None:
-    """Gives an operation that no session has run another first input, of a shape that fits."""
+    """Replaces the first input of an operation that no session has run; shapes have to fit."""
     _SET_INPUT.get()
     op._update_input(0, tensor)
 
 
 def set_control_input(op: Any, before: Any) -> None:
-    """Has an operation that no session has run wait for this one, and for no other."""
+    """Has an operation that no session has run wait for `before`, and for no other."""
     _REMOVE_CONTROLS.get()
     _ADD_CONTROLS.get()
     op._remove_all_control_inputs()
@@ -85,7 +85,7 @@ def set_control_input(op: Any, before: Any) -> None:
 
 
 def add_callback(callback: Callable) -> None:
-    """Has a function see all new operations; nothing public sees those of gradients."""
+    """Has a function see all new operations; nothing public sees those that gradients make."""
     _REMOVE_CALLBACK.get()
     _ADD_CALLBACK.get()(callback)
 
@@ -96,7 +96,10 @@ def remove_callback(callback: Callable) -> None:
 
 
 def static_shape(tensor: Any) -> Any:
-    """The shape that a tensor will hold, as far as is known; `tf.get_static_value` has no parts."""
+    """Returns the shape that a tensor will hold, as far as it is known.
+
+    `tf.get_static_value` returns nothing if only a part of the sizes is known.
+    """
     return _STATIC_SHAPE.get()(tensor)
 
 
@@ -106,5 +109,5 @@ def uses_onednn() -> bool:
 
 
 def nn_operations() -> Any:
-    """The module with the operations of neural networks, through which others of TensorFlow go."""
+    """Returns the module of neural-network operations, through which TensorFlow's others call."""
     return _NN.get()

@@ -1,7 +1,7 @@
 """What optimizers of TensorFlow 1 keep, and how checkpoints find it.
 
-The class is public, to be extended by rules of updates alone; those that wrap others have to pass
-on what it does with checkpoints.
+The class is public, but made to be extended by new update rules alone. Optimizers that wrap
+others also have to pass on what it does for checkpoints.
 """
 
 from typing import Any
@@ -26,5 +26,5 @@ _OPTIMIZER = PrivateName(
     ),
 )
 
-# `tf.compat.v1.train.Optimizer`; it is used as soon as it is a base class.
+# `tf.compat.v1.train.Optimizer`, compared at import because it is a base of our classes.
 Optimizer: Any = _OPTIMIZER.get()

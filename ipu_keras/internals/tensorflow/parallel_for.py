@@ -1,6 +1,6 @@
 """TensorFlow's converter of operations to many batches.
 
-`tf.vectorized_map` converts whole functions with it, and makes loops of what it cannot convert.
+`tf.vectorized_map` applies it to whole functions, and makes loops of what it cannot convert.
 """
 
 from collections.abc import Sequence
@@ -41,11 +41,7 @@ _CREATE = PrivateName(
 
 
 def check() -> None:
-    """Finds out before anything is converted whether all is as it has to be.
-
-    Raises:
-        FormError: A private name has another form.
-    """
+    """Raises a `FormError` before anything is converted if a private name has another form."""
     for name in (_REGISTRY, _CONVERTER, _WRAP, _WRAPPED, _CREATE):
         name.get()
 
@@ -58,33 +54,29 @@ def has_converter(kind: str) -> bool:
 def create_operation(
     kind: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType], attributes: Any
 ) -> tf.Operation:
-    """Makes an operation of any kind, with the attributes of another one."""
+    """Makes an operation of any kind with given attributes."""
     return _CREATE.get()(kind, inputs, dtypes, attributes)
 
 
 class Converter:
-    """Converts the operations of a graph for many batches as far as it is asked to.
-
-    Args:
-        graph: The graph of one batch.
-        count: How many batches.
-    """
+    """Converts operations of the graph of one batch to many batches, as far as it is asked to."""
 
     def __init__(self, graph: tf.Graph, count: int):
-        # Of the index of a loop, of which there is none, `pfor` takes only a placeholder.
+        # `pfor` requires a placeholder for the index of its loop, though nothing here reads an
+        # index.
         index = tf.compat.v1.placeholder_with_default(tf.constant(0), ())
         self._pfor = _CONVERTER.get()(
             index, tf.constant(count), graph.get_operations(), fallback_to_while_loop=False
         )
 
     def give(self, tensor: tf.Tensor, value: tf.Tensor, *, stacked: bool) -> None:
-        """Says what a tensor of the graph is: the same for all batches, or `stacked`."""
+        """Says what a tensor of the graph is: one value for all batches, or a stacked one."""
         self._pfor._add_conversion(tensor, _WRAP.get()(value, stacked))
 
     def stacked(self, tensor: tf.Tensor) -> tf.Tensor:
-        """A tensor of all batches, along a new first axis."""
+        """Returns a tensor for all batches, stacked along a new first axis."""
         return self._pfor.convert(tensor)
 
     def converted(self, tensor: tf.Tensor) -> Any:
-        """A tensor of all batches, `t`, and whether it has a new first axis, `is_stacked`."""
+        """Returns a tensor for all batches, `t`, and whether it is stacked, `is_stacked`."""
         return self._pfor._convert_helper(tensor)

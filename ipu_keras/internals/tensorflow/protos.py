@@ -1,4 +1,4 @@
-"""Messages of TensorFlow and XLA that have no public name, or none that can be parsed."""
+"""Messages of TensorFlow and XLA that have no public name, or no public way to parse them."""
 
 from typing import Any
 
@@ -6,11 +6,7 @@ from ipu_keras.internals.forms import Form, PrivateName
 
 
 class Message(Form):
-    """The class of a message of protocol buffers.
-
-    Args:
-        *fields: Which it has.
-    """
+    """The class of a protocol buffer message with certain fields."""
 
     def __init__(self, *fields: str):
         self._fields = fields
@@ -45,25 +41,25 @@ _OP_SHARDING = PrivateName(
     Message("type", "tile_assignment_devices"),
 )
 
-# In annotations, what `function_definition` makes.
+# For annotations: what `function_definition` returns.
 FunctionDef = Any
 
 
 def function_definition() -> FunctionDef:
-    """An empty definition of a function; `tf.compat.v1.GraphDef` has only lists of them."""
+    """Makes an empty definition of a function; `tf.compat.v1.GraphDef` has only lists of them."""
     return _FUNCTION_DEF.get()()
 
 
 def hlo_module(serialized: bytes) -> Any:
-    """A module of XLA, which is public as text only."""
+    """Parses a module of XLA, which is public as text only."""
     return _HLO_MODULE.get().FromString(serialized)
 
 
 def frontend_attributes(serialized: bytes = b"") -> Any:
-    """What XLA hands on of an operation to its instructions without reading it: texts by name."""
+    """Parses the texts that XLA hands on, unread, from an operation to its instructions."""
     return _FRONTEND_ATTRIBUTES.get().FromString(serialized)
 
 
 def op_sharding(serialized: bytes) -> Any:
-    """How XLA spreads an operation over devices."""
+    """Parses how XLA spreads an operation over devices."""
     return _OP_SHARDING.get().FromString(serialized)

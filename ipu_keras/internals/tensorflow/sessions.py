@@ -1,4 +1,4 @@
-"""Sessions of TensorFlow 1, whose public methods are several, and end in the same private one."""
+"""Sessions of TensorFlow 1, whose several public methods end in one private one."""
 
 from typing import Any
 
@@ -27,15 +27,9 @@ _SESSION = PrivateName(
 
 
 def session_class() -> Any:
-    """The class of all sessions."""
     return _SESSION.get()
 
 
 def is_closed(session: Any) -> bool:
-    """Whether a session was closed, which no public attribute tells.
-
-    Args:
-        session: Of TensorFlow 1.
-    """
     _SESSION.get()
     return session._closed

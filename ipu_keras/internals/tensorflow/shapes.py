@@ -1,16 +1,13 @@
-"""Shapes of tensors, which TensorFlow 1 makes of dimensions that are no integers."""
+"""Shapes of tensors, whose sizes are no integers in TensorFlow 1."""
 
 from typing import Any
 
 
 def static_sizes(tensor: Any) -> tuple[Any, ...]:
-    """The sizes of a tensor or an array, `None` where one is not known.
+    """Returns the sizes of a tensor, variable, array or `TensorSpec`; `None` for unknown ones.
 
-    In TensorFlow 1's mode `tensor.shape[0]` is an object that cannot be negated, hashed or compared
-    with `None`. All that computes with sizes of tensors asks here.
-
-    Args:
-        tensor: Of a known rank; or a variable, or a `TensorSpec`.
+    In TensorFlow 1's mode `tensor.shape[0]` is an object that cannot be negated, hashed or
+    compared with `None`. All that computes with sizes of tensors asks here.
 
     Example:
 

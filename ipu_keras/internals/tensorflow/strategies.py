@@ -1,6 +1,6 @@
-"""What strategies of distribution are made of: TensorFlow's smallest one, and its contexts.
+"""What distribution strategies consist of: TensorFlow's smallest one, and its contexts.
 
-A public strategy can be extended by its `extended` alone, whose classes are private.
+A public strategy can be extended only by its `extended`, whose classes are private.
 """
 
 from typing import Any
@@ -36,15 +36,15 @@ _UPDATE_CONTEXT = PrivateName(
     Class("__enter__", "__exit__", members={"__init__": Function("self", "replica_id")}),
 )
 
-# What TensorFlow asks a strategy of one device; it is used as soon as it is a base class.
+# What TensorFlow asks of a strategy of one device, compared at import because ours extends it.
 OneDeviceExtended: Any = _ONE_DEVICE.get()
 
 
 def replica_context(strategy: Any) -> Any:
-    """While it is open, functions run as the one replica of a strategy."""
+    """While this is open, functions run as the one replica of a strategy."""
     return _REPLICA_CONTEXT.get()(strategy)
 
 
 def update_context(device: str) -> Any:
-    """While it is open, functions update variables that are on a device."""
+    """While this is open, functions update variables that are on a device."""
     return _UPDATE_CONTEXT.get()(device)

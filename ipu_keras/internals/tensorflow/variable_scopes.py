@@ -1,4 +1,4 @@
-"""What TensorFlow 1 knows of the names of variables, and graphs that may be changed no more."""
+"""What TensorFlow 1 knows of the names of variables, and graphs that may no longer change."""
 
 import contextlib
 from collections.abc import Iterator
@@ -30,13 +30,11 @@ _CHANGEABLE = PrivateName("tensorflow", "Graph._unsafe_unfinalize", Function("se
 
 @dataclass(frozen=True)
 class VariableNames:
-    """Names that the current graph has at a moment, and the scope that is open.
+    """The names of variables in the current graph at one moment, and the scope that was open.
 
     Args:
-        variables: Those of `tf.compat.v1.get_variable`.
-        parts: Of them, those in several parts.
-        counts: How often scopes were opened.
-        scope: The current one.
+        parts: Those of the variables that were partitioned.
+        counts: How often scopes of each name were opened.
     """
 
     variables: dict
@@ -46,7 +44,6 @@ class VariableNames:
 
     @classmethod
     def now(cls) -> "VariableNames":
-        """Those of this moment."""
         _STORE_CLASS.get()
         _SCOPES_CLASS.get()
         store, scopes = _STORE.get()(), _SCOPES.get()()
@@ -59,7 +56,7 @@ class VariableNames:
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """While this is open, it is as it was then."""
+        """While this is open, the graph knows the names that it knew then."""
         before = VariableNames.now()
         self._set()
         try:
@@ -77,11 +74,7 @@ class VariableNames:
 
 @contextlib.contextmanager
 def changeable(graph: tf.Graph) -> Iterator[None]:
-    """While this is open, a graph may be changed, even if it was finalized.
-
-    Args:
-        graph: Of sessions.
-    """
+    """While this is open, a session's graph may be changed, even if it was finalized."""
     if not graph.finalized:
         yield
         return

@@ -40,13 +40,9 @@ _VARIABLE = PrivateName(
 
 
 def contents_of(handle: tf.Tensor) -> list[tuple[tf.TensorShape, tf.DType]] | None:
-    """Shape and type of what is behind a handle, which only its variable tells otherwise.
+    """Returns the shape and type of what is behind a handle, as one pair for a variable.
 
-    Args:
-        handle: Of a variable, or of another resource.
-
-    Returns:
-        One pair for a variable; `None` if nothing is known.
+    The result is `None` if nothing is known. Publicly only the variable itself tells them.
     """
     _DATA.get()
     data = _GET_DATA.get()(handle)
@@ -56,17 +52,17 @@ def contents_of(handle: tf.Tensor) -> list[tuple[tf.TensorShape, tf.DType]] | No
 
 
 def set_contents(handle: tf.Tensor, shape: tf.TensorShape, dtype: tf.DType) -> None:
-    """Says what is behind a handle that was made without a variable."""
+    """Sets the shape and type of what is behind a handle that was made without a variable."""
     _SET_DATA.get()(handle, _CREATE_DATA.get()(shape, dtype))
 
 
 def variable_of(handle: tf.Tensor, shape: tf.TensorShape, dtype: tf.DType) -> Any:
-    """A variable by its handle; `tf.Variable` makes handles of its own."""
+    """Makes a variable from an existing handle; `tf.Variable` makes handles of its own."""
     return _OF_HANDLE.get()(
         trainable=False, shape=shape, dtype=dtype, handle=handle, handle_name="variable"
     )
 
 
 def plain_variable(value: Any, *, trainable: bool, name: str) -> Any:
-    """A variable where it is made: `tf.Variable` would let the strategy decide."""
+    """Makes a variable on the current device; `tf.Variable` would let a strategy decide."""
     return _VARIABLE.get()(value, trainable=trainable, name=name)

@@ -1,6 +1,6 @@
-"""XLA as TensorFlow has it: operations of its own, its kernels, and how it spreads operations.
+"""XLA as TensorFlow has it: special operations, kernels, and how operations are spread.
 
-None of its operations is among `tf.raw_ops`.
+None of these operations is among `tf.raw_ops`.
 """
 
 from collections.abc import Sequence
@@ -46,13 +46,9 @@ _ASSIGN_DEVICE = PrivateName(
 def call_module(
     tensors: Sequence[tf.Tensor], *, version: int, module: str, shape: Sequence[int]
 ) -> tf.Tensor:
-    """Calls a module in MLIR that has one float32 result.
+    """Calls a module in MLIR that has one float32 result, of the given shape.
 
-    Args:
-        tensors: What it takes.
-        version: Of the format.
-        module: Its text.
-        shape: Of the result.
+    The version is that of the serialization format.
     """
     (result,) = _CALL_MODULE.get()(
         list(tensors),
@@ -74,53 +70,44 @@ def custom_call(
     dtype: tf.DType,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Puts a call of any name into a graph, which keeps its text and which nothing has to run.
-
-    Args:
-        tensors: What it takes.
-        target: The name of what is called.
-        text: What the operation carries.
-        shape: Of the result.
-        dtype: Of the result.
-        name: Of the operation.
-    """
+    """Puts a call into a graph that keeps its text, whether or not a target of that name exists."""
     return _CUSTOM_CALL.get()(
         list(tensors), target_name=target, backend_config=text, dtype=dtype, shape=shape, name=name
     )
 
 
 def barrier(tensor: tf.Tensor) -> tf.Tensor:
-    """The same tensor, computed apart from what takes it."""
+    """Returns the same tensor, which XLA computes apart from what takes it."""
     (result,) = _BARRIER.get()([tensor])
     return result
 
 
 def replica_id(name: str | None = None) -> tf.Tensor:
-    """The number of the replica that runs it; `tf.distribute` knows those of strategies only."""
+    """Returns the number of the running replica; `tf.distribute` knows only those of strategies."""
     return _REPLICA.get()(name=name)
 
 
 def cpu_kernels() -> frozenset[str]:
-    """The kinds of operations that XLA compiles for a CPU, which no public list has."""
+    """Returns the kinds of operations that XLA compiles for a CPU; no public list has them."""
     return frozenset(_KERNELS.get()())
 
 
 def control_flow_context() -> Any:
-    """Between its `Enter` and `Exit`, graphs that are built are to be compiled by XLA.
+    """Returns a context whose `Enter` and `Exit` enclose building graphs that XLA is to compile.
 
-    Publicly that is known of whole functions, which `jit_compile=True` says it of.
+    The public `jit_compile=True` says that of whole functions only.
     """
     return _CONTROL_FLOW.get()()
 
 
 def sharding_of(op: tf.Operation) -> Any:
-    """How an operation is spread over devices, an `OpSharding`; `None` if nothing says so."""
+    """Returns how an operation is spread over devices, an `OpSharding`, or `None`."""
     serialized = _GET_SHARDING.get()(op)
     return None if serialized is None else op_sharding(serialized)
 
 
 def sharding_on(first: int, *others: int) -> bytes:
-    """The `OpSharding` of an operation on one device, or on several, serialized."""
+    """Returns the serialized `OpSharding` of an operation on one device, or on several."""
     proto = _ASSIGN_DEVICE.get().assign_device(first).proto
     proto.tile_assignment_devices.extend(others)
     return proto.SerializeToString()
