@@ -15,7 +15,7 @@ from typing import Any
 from hlo_programs import argument, model_of, operation, total
 from measured import Comparison
 
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
 from ipu_keras.machine.target import TARGETS, Target
 from ipu_keras.settings.pipeline_choices import SelectionOrder
@@ -90,7 +90,7 @@ def modelled_points() -> frozenset[str]:
     return frozenset(_MODELLED)
 
 
-def _before_vertices(model: Model) -> float:
+def _before_vertices(model: ModelledProgram) -> float:
     """Microseconds of the synchronization and the exchange of all compute sets."""
     cycles = sum(cost.exchange_cycles + cost.sync_cycles for cost in model.costs)
     return 1e6 * cycles / model.target.clock_hz

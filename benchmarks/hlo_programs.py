@@ -6,8 +6,8 @@ operation, which goes through all of the model, as that of a user does.
 
 from typing import Any
 
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import Target
@@ -126,13 +126,13 @@ def total(*shape: int) -> list[Op]:
     ]
 
 
-def model_of(target: Target, program: list[Op], **options: Any) -> Model:
+def model_of(target: Target, program: list[Op], **options: Any) -> ModelledProgram:
     """The model of a program that returns the result of its last operation.
 
     Args:
         target: The hardware.
         program: Its operations, in the order in which they run.
-        **options: Of `ModelOptions`.
+        **options: Of `CostOptions`.
     """
     graph = Graph("step", tuple(program), {}, results=(program[-1].name,), form="hlo")
-    return model_graph("step", graph, target, ModelOptions(**options))
+    return model_graph("step", graph, target, CostOptions(**options))

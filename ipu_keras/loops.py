@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.functions.graph_programs import (
-    Work,
+    GraphWork,
     is_program_allowed,
     put_into_graph,
 )
@@ -76,7 +76,7 @@ def repeat(
 
     place = current_place()
     handed = put_into_graph(
-        Work(
+        GraphWork(
             name=getattr(body, "__name__", "loop").strip("<>"),
             step=step,
             num_steps=count,

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ipu_keras.cost import depth_message, overlap
 from ipu_keras.functions.graph_programs import (
-    Work,
+    GraphWork,
     current_step_results,
     is_program_allowed,
     put_into_graph,
@@ -247,7 +247,7 @@ def pipeline(
         return []
 
     put_into_graph(
-        Work(
+        GraphWork(
             name=name_or_none("name", name) or "pipeline",
             is_named=name is not None,
             step=traced_step,

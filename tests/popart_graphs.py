@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 from differences import jacobians
 
-from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Graph, GraphInput, Node
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, GraphInput, Node, OnnxGraph
 from ipu_keras.popart.operations.evaluation import Evaluation
-from ipu_keras.popart.operations.values import Value, value_of
+from ipu_keras.popart.operations.values import LaidOutTensor, value_of
 
 WAYS = ("eager", "traced", "xla")
 
@@ -23,7 +23,7 @@ def ipu_node(kind, inputs, outputs, **attributes):
 
 def graph(nodes, inputs="", outputs="", name="main", **initialisers):
     """Nodes, with names of inputs and outputs separated by spaces, and initialisers by name."""
-    return Graph(
+    return OnnxGraph(
         name,
         tuple(nodes),
         tuple(GraphInput(each) for each in inputs.split()),
@@ -157,5 +157,5 @@ def _has_fractions(array):
 
 
 def _tensor(value):
-    assert isinstance(value, Value)
+    assert isinstance(value, LaidOutTensor)
     return value.tensor

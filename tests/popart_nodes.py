@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from differences import jacobians
 
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.graph import AI_ONNX, GraphInput, Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import operation_of
@@ -58,7 +58,7 @@ class Case:
         names = [parameter.name for parameter in self.operation.inputs]
         return {f"x{i}" for i, name in enumerate(names) if name in self.operation.static}
 
-    def model(self, known: Mapping[str, Any] | None = None) -> Model:
+    def model(self, known: Mapping[str, Any] | None = None) -> OnnxModel:
         """The node as a model.
 
         Args:
@@ -70,7 +70,9 @@ class Case:
         outputs = tuple(f"y{i}" for i in range(len(several)))
         node = Node(self.kind, self.domain, names, outputs, attributes=self.attributes)
         inputs = tuple(GraphInput(name) for name in names if name and name not in known)
-        return Model(Graph("one", (node,), inputs, outputs, known), {self.domain: self.version})
+        return OnnxModel(
+            OnnxGraph("one", (node,), inputs, outputs, known), {self.domain: self.version}
+        )
 
 
 def case(kind: str, inputs: Sequence[Any], expected: Any, version: int = 11, **attributes: Any):
@@ -105,7 +107,7 @@ def check(case: Case) -> None:
         compare(outputs_of(case.model(given), {}), case)
 
 
-def traced(model: Model, given: Mapping[str, Any]) -> list[Any]:
+def traced(model: OnnxModel, given: Mapping[str, Any]) -> list[Any]:
     """What a model computes in a function, to which its inputs are given."""
 
     @tf.function(autograph=False)

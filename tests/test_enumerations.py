@@ -21,9 +21,9 @@ from ipu_keras.config import (
     SchedulingAlgorithm,
     StochasticRoundingBehaviour,
 )
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.cost.pipeline.schedule import Phase, Work
+from ipu_keras.cost.pipeline.schedule import Activity, Phase
 from ipu_keras.host.plan import HostExecution
 from ipu_keras.host.step_loops import Collect
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode
@@ -72,7 +72,7 @@ ENUMERATIONS = [
     Phase,
     PipelineSchedule,
     RecomputationMode,
-    Work,
+    Activity,
     # The tests of `host/step_graphs.py` go through these.
     Collect,
     HostExecution,
@@ -165,7 +165,7 @@ def pipeline_report(training=True, **choices):
     """A step of three stages with two layers each."""
     step = staged_step(6, stages=[0, 0, 1, 1, 2, 2])
     counts = {"gradient_accumulation_count": 12} if training else {}
-    options = ModelOptions(
+    options = CostOptions(
         pipeline=Pipeline(device_mapping=(0, 1, 2), **choices),
         recomputation=training,
         steps_per_execution=12,
@@ -181,7 +181,7 @@ def test_schedules(schedule, training):
     report = pipeline_report(training, schedule=schedule)
     assert report.pipeline.schedule == schedule.name
     assert report.to_dict()["options"]["pipeline"]["schedule"] == schedule.name
-    assert from_json(ModelOptions, to_json(report.model.options)) == report.model.options
+    assert from_json(CostOptions, to_json(report.model.options)) == report.model.options
 
 
 @pytest.mark.parametrize("mode", RecomputationMode)
@@ -189,7 +189,7 @@ def test_recomputation(mode):
     """The schedule that all of them go with."""
     report = pipeline_report(schedule=PipelineSchedule.Grouped, recomputation_mode=mode)
     assert report.to_dict()["options"]["pipeline"]["recomputation_mode"] == mode.name
-    assert from_json(ModelOptions, to_json(report.model.options)) == report.model.options
+    assert from_json(CostOptions, to_json(report.model.options)) == report.model.options
     assert report.pipeline.stages[0].recompute_cycles > 0
 
 
@@ -198,7 +198,7 @@ def test_work_and_phases(tmp_path):
     report = pipeline_report(schedule=PipelineSchedule.Grouped)
     timing = report.pipeline_timing
     events = [event for event in timing.events if event.cycles]
-    assert {event.instruction.part.work for event in events} == set(Work)
+    assert {event.instruction.part.work for event in events} == set(Activity)
     bars = pipeline_picture(timing).bars
     assert [bar.text.partition(":")[0] for bar in bars] == [str(one.instruction) for one in events]
     report.to_html(tmp_path / "report.html")

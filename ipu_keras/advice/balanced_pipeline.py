@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.advice.planned_split import PlannedSplit, num_micro_batches, planned_split
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import (
     add_up_gradients,
     choose_precision,
@@ -91,7 +91,7 @@ def balanced_pipeline(
     target: Target,
     schedule: PipelineSchedule,
     training: bool,
-    options: ModelOptions,
+    options: CostOptions,
     together: Collection[tuple[int, int]] = (),
     state_share: float = 0.0,
 ) -> BalancedPipeline:
@@ -151,7 +151,7 @@ def layer_costs(
     graph: Graph,
     num_layers: int,
     target: Target,
-    options: ModelOptions,
+    options: CostOptions,
     *,
     state_share: float = 0.0,
 ) -> tuple[LayerCost, ...]:
@@ -161,7 +161,9 @@ def layer_costs(
     each = Pipeline(
         device_mapping=tuple(range(max(num_layers, 2))), schedule=PipelineSchedule.Sequential
     )
-    model = Model(name="", graph=graph, target=target, options=replace(options, pipeline=each))
+    model = ModelledProgram(
+        name="", graph=graph, target=target, options=replace(options, pipeline=each)
+    )
     for model_pass in (
         choose_precision,
         write_out,
@@ -176,7 +178,7 @@ def layer_costs(
     return _summed(model, num_layers, state_share)
 
 
-def _summed(model: Model, num_layers: int, state_share: float) -> tuple[LayerCost, ...]:
+def _summed(model: ModelledProgram, num_layers: int, state_share: float) -> tuple[LayerCost, ...]:
     program = model.program
     cycles, variables, activations = ([0] * num_layers for _ in range(3))
     for one, cost in zip(program.compute_sets, model.costs, strict=True):

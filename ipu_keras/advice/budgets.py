@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_keras.advice.fixes import in_words, is_mostly_single
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
 
 # Times as many steps of an execution, for programs that wait for the host.
@@ -30,11 +30,11 @@ class Limits:
     max_tile_bytes: int
     max_ipus: int
 
-    def are_kept(self, model: Model) -> bool:
+    def are_kept(self, model: ModelledProgram) -> bool:
         """Whether a modelled program fits and keeps them."""
         return model.memory.fits and self.excess(model) == 0
 
-    def excess(self, model: Model) -> float:
+    def excess(self, model: ModelledProgram) -> float:
         """Returns how much too large its numbers are, as shares of the limits, added up."""
         limits = [(model.memory.max_tile_bytes, self.max_tile_bytes)]
         if self.max_cycles is not None:
@@ -60,11 +60,11 @@ class Remedy:
 
 
 def remedies(
-    model: Model,
+    model: ModelledProgram,
     limits: Limits,
     *,
     batch_size: int | None = None,
-    with_batch: Callable[[int], Model | None] | None = None,
+    with_batch: Callable[[int], ModelledProgram | None] | None = None,
 ) -> tuple[Remedy, ...]:
     """Models what might help a program that does not keep its limits.
 
@@ -101,7 +101,9 @@ def remedies(
     )
 
 
-def _changed(model: Model, limits: Limits) -> Iterator[tuple[dict[str, Any], Model]]:
+def _changed(
+    model: ModelledProgram, limits: Limits
+) -> Iterator[tuple[dict[str, Any], ModelledProgram]]:
     """Yields the program with each change by itself."""
     for changes in _candidates(model, limits):
         try:
@@ -112,7 +114,7 @@ def _changed(model: Model, limits: Limits) -> Iterator[tuple[dict[str, Any], Mod
         yield changes, changed
 
 
-def _candidates(model: Model, limits: Limits) -> Iterator[dict[str, Any]]:
+def _candidates(model: ModelledProgram, limits: Limits) -> Iterator[dict[str, Any]]:
     options = model.options
     if options.dtype is None and is_mostly_single(model.graph):
         yield {"dtype": "float16"}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_keras.advice import durations
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
 from ipu_keras.cost.pipeline.run import is_training
 from ipu_keras.cost.pipeline.schedule import overlap
@@ -31,7 +31,7 @@ class Fix:
     """A change of a program that needs less memory.
 
     Args:
-        changes: Arguments to give `profile` besides, by name: options of `ModelOptions`, or
+        changes: Arguments to give `profile` besides, by name: options of `CostOptions`, or
             `batch_size`.
         max_tile_bytes: Bytes on the fullest tile.
         seconds_per_sample: Time of a step by the samples of its batch.
@@ -67,7 +67,7 @@ class Fix:
 
 
 def suggest_fixes(
-    model: Model,
+    model: ModelledProgram,
     *,
     batch_size: int = 1,
     trace: Callable[[int], Graph | None] | None = None,
@@ -99,12 +99,12 @@ def suggest_fixes(
 class _Search:
     """Models changes of one program, whose first passes are run once for many of them."""
 
-    def __init__(self, model: Model, batch_size: int):
+    def __init__(self, model: ModelledProgram, batch_size: int):
         self._model = model
         self._batch_size = batch_size
         # Models by options, which have no hash, after the first passes: these do not know how
         # many IPUs share the layers, so their results serve all numbers of IPUs.
-        self._read: list[tuple[ModelOptions, Model]] = []
+        self._read: list[tuple[CostOptions, ModelledProgram]] = []
 
     def alone(self) -> Iterator[Fix]:
         """Yields each option by itself."""
@@ -195,20 +195,20 @@ class _Search:
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
 
-    def _changed(self, changes: Mapping[str, Any]) -> Model:
+    def _changed(self, changes: Mapping[str, Any]) -> ModelledProgram:
         options = replace(self._model.options, **changes)
         shared = replace(options, num_ipus=1)
         read = next((model for known, model in self._read if known == shared), None)
         if read is None:
             before = self._model
-            model = Model(
+            model = ModelledProgram(
                 name=before.name, graph=before.graph, target=before.target, options=options
             )
             read = _after(READING_PASSES, model)
             self._read.append((shared, read))
         return _after(MODEL_PASSES[len(READING_PASSES) :], replace(read, options=options))
 
-    def _fix(self, changes: Mapping[str, Any], model: Model, batch_size: int) -> Fix:
+    def _fix(self, changes: Mapping[str, Any], model: ModelledProgram, batch_size: int) -> Fix:
         seconds = model.cycles_per_step / model.target.clock_hz
         return Fix(
             changes=dict(changes),
@@ -218,13 +218,15 @@ class _Search:
         )
 
 
-def _is_better(fix: Fix, needed: int, model: Model) -> bool:
+def _is_better(fix: Fix, needed: int, model: ModelledProgram) -> bool:
     """Whether a fix makes the model fit, or is clearly nearer to that than the bytes needed."""
     excess = needed - model.memory.tile_bytes
     return fix.fits or fix.max_tile_bytes <= needed - _LEAST_SAVING * excess
 
 
-def _after(passes: Sequence[Callable[[Model], Model]], model: Model) -> Model:
+def _after(
+    passes: Sequence[Callable[[ModelledProgram], ModelledProgram]], model: ModelledProgram
+) -> ModelledProgram:
     for model_pass in passes:
         model = model_pass(model)
     return model

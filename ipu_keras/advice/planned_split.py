@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.schedule import overlap
 from ipu_keras.ir import Graph
@@ -56,7 +56,7 @@ def planned_split(
     target: Target,
     schedule: PipelineSchedule,
     training: bool,
-    options: ModelOptions,
+    options: CostOptions,
     state_share: float = 0.0,
 ) -> PlannedSplit:
     """Models the pipeline that a split makes, with layer k of the trace in the scope of stage k.
@@ -101,7 +101,7 @@ def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
     )
 
 
-def _state_bytes(model: Model, state_share: float, num_ipus: int) -> list[int]:
+def _state_bytes(model: ModelledProgram, state_share: float, num_ipus: int) -> list[int]:
     found = [0] * num_ipus
     for value in model.program.values.values():
         if value.role == "variable" and value.is_accumulator:

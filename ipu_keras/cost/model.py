@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.memory import MemoryPlan, Region
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.pipeline.run import PipelineRun, is_training
 from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.ir import Graph
@@ -12,7 +12,7 @@ from ipu_keras.machine.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelledProgram:
     """A program on its way through the passes of the cost model.
 
     Args:
@@ -28,7 +28,7 @@ class Model:
     name: str
     graph: Graph
     target: Target
-    options: ModelOptions
+    options: CostOptions
     program: FlatProgram = field(default_factory=FlatProgram)
     costs: tuple[Cost, ...] = ()
     regions: dict[str, Region] = field(default_factory=dict)

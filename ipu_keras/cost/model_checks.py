@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from ipu_keras.cost.flat.compute_sets import FlatProgram
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.machine.target import Target
 
 
-def check_model(model: Model, target: Target, options: ModelOptions) -> None:
+def check_model(model: ModelledProgram, target: Target, options: CostOptions) -> None:
     """Raises a ValueError if a model from a file cannot be for a target and options."""
     _require(
         model.target == target and model.options == options,
@@ -71,7 +71,7 @@ def _check_costs(costs: Iterable[Cost]) -> None:
         _check_costs(cost.parts)
 
 
-def _check_memory(model: Model) -> None:
+def _check_memory(model: ModelledProgram) -> None:
     memory = model.memory
     num_tiles = memory.num_ipus * model.target.num_tiles
     num_positions = len(model.program.compute_sets)
@@ -95,7 +95,7 @@ def _check_memory(model: Model) -> None:
         )
 
 
-def _check_pipeline(model: Model) -> None:
+def _check_pipeline(model: ModelledProgram) -> None:
     run = model.pipeline_run
     _require((run is None) == (model.options.pipeline is None), "pipelines are of the options")
     if run is not None:

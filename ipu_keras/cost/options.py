@@ -15,7 +15,7 @@ from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mo
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class CostOptions:
     """What can be chosen about a program besides its content.
 
     Args:

@@ -1,7 +1,7 @@
 """Runs the passes of the cost model, from a traced step to what it would cost on an IPU.
 
-`MODEL_PASSES` has them in their order. Each is a pure function from a frozen `Model` to the next
-one, and says which module does its work.
+`MODEL_PASSES` has them in their order. Each is a pure function from a frozen `ModelledProgram` to
+the next one, and says which module does its work.
 """
 
 import math
@@ -25,8 +25,8 @@ from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly,
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import recompute
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
 from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
@@ -58,7 +58,7 @@ from ipu_keras.machine.target import Target
 from ipu_keras.settings.pipeline_choices import RecomputationMode, recomputation_mode
 
 
-def choose_precision(model: Model) -> Model:
+def choose_precision(model: ModelledProgram) -> ModelledProgram:
     """Gives the graph's floating point numbers the type that was chosen."""
     if model.options.dtype is None:
         return model
@@ -77,7 +77,7 @@ _REWRITTEN = (
 )
 
 
-def write_out(model: Model) -> Model:
+def write_out(model: ModelledProgram) -> ModelledProgram:
     """Turns the graph into compute sets."""
     graph, options = model.graph, model.options
     for rewritten in _REWRITTEN:
@@ -113,7 +113,7 @@ def write_out(model: Model) -> Model:
     return replace(model, program=program)
 
 
-def _keeps_checkpoints(options: ModelOptions) -> bool:
+def _keeps_checkpoints(options: CostOptions) -> bool:
     """Whether activations are computed again, and not all activations of a stage at once."""
     pipeline = options.pipeline
     if not options.recomputation or pipeline is None:
@@ -122,7 +122,7 @@ def _keeps_checkpoints(options: ModelOptions) -> bool:
     return mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
 
 
-def add_up_gradients(model: Model) -> Model:
+def add_up_gradients(model: ModelledProgram) -> ModelledProgram:
     """Adds up the gradients of several steps and replicas before the weight update."""
     options = model.options
     program = model.program
@@ -140,18 +140,18 @@ def add_up_gradients(model: Model) -> Model:
     return replace(model, program=program)
 
 
-def order(model: Model) -> Model:
+def order(model: ModelledProgram) -> ModelledProgram:
     """Puts the compute sets in the order of execution."""
     program = schedule(model.program)
     return replace(model, program=sorted_by_part(program, model.options.num_stages))
 
 
-def reuse_memory(model: Model) -> Model:
+def reuse_memory(model: ModelledProgram) -> ModelledProgram:
     """Writes results over operands that nobody needs any more."""
     return replace(model, program=share_memory(model.program))
 
 
-def drop_activations(model: Model) -> Model:
+def drop_activations(model: ModelledProgram) -> ModelledProgram:
     """Computes activations again for the gradient if that was chosen."""
     if not model.options.recomputation:
         return model
@@ -165,7 +165,7 @@ def drop_activations(model: Model) -> Model:
     return replace(model, program=program)
 
 
-def place_on_ipus(model: Model) -> Model:
+def place_on_ipus(model: ModelledProgram) -> ModelledProgram:
     """Shares the layers among the IPUs, or puts stages where they belong."""
     pipeline = model.options.pipeline_as_cut
     if pipeline is None:
@@ -181,7 +181,7 @@ def place_on_ipus(model: Model) -> Model:
     return replace(model, program=program)
 
 
-def merge_sums(model: Model) -> Model:
+def merge_sums(model: ModelledProgram) -> ModelledProgram:
     """Lets sums over replicas wait for each other, as far as the options say."""
     options = model.options
     buffer_bytes = {
@@ -191,12 +191,12 @@ def merge_sums(model: Model) -> Model:
     return replace(model, program=merge_collectives(model.program, buffer_bytes))
 
 
-def estimate_cycles(model: Model) -> Model:
+def estimate_cycles(model: ModelledProgram) -> ModelledProgram:
     """Costs every compute set."""
     return replace(model, costs=_costs(model, model.program))
 
 
-def _costs(model: Model, program: FlatProgram) -> tuple[Cost, ...]:
+def _costs(model: ModelledProgram, program: FlatProgram) -> tuple[Cost, ...]:
     options = model.options
     context = CostContext.of(
         program,
@@ -208,7 +208,7 @@ def _costs(model: Model, program: FlatProgram) -> tuple[Cost, ...]:
     return tuple(cost_of(one, context) for one in program.compute_sets)
 
 
-def run_pipeline(model: Model) -> Model:
+def run_pipeline(model: ModelledProgram) -> ModelledProgram:
     """Puts the parts of a pipeline in time."""
     pipeline = model.options.pipeline_as_cut
     if pipeline is None:
@@ -217,7 +217,7 @@ def run_pipeline(model: Model) -> Model:
     return replace(model, pipeline_run=run_of(model.program, model.costs, plan))
 
 
-def estimate_host_copies(model: Model) -> Model:
+def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
     """Costs the infeed and the outfeed; a copy begins and ends once per execution."""
     target, options = model.target, model.options
     steps = options.steps_per_execution
@@ -260,7 +260,7 @@ def _copied_bytes(program: FlatProgram) -> tuple[int, int]:
     return fed, fetched
 
 
-def fill_tiles(model: Model) -> Model:
+def fill_tiles(model: ModelledProgram) -> ModelledProgram:
     """Places values on the tiles of each IPU and adds up what each tile holds."""
     regions: dict[str, Region] = {}
     plans = []
@@ -274,7 +274,7 @@ def fill_tiles(model: Model) -> Model:
 
 
 def _planned(
-    model: Model, ipu: int, program: FlatProgram, regions: Mapping[str, Region]
+    model: ModelledProgram, ipu: int, program: FlatProgram, regions: Mapping[str, Region]
 ) -> MemoryPlan:
     """Returns the memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
@@ -292,7 +292,7 @@ def _planned(
     )
 
 
-def keep_what_costs_more_to_drop(model: Model) -> Model:
+def keep_what_costs_more_to_drop(model: ModelledProgram) -> ModelledProgram:
     """Keeps all activations if their repetition needs no less memory on the fullest tile."""
     if model.kept is None:
         return model
@@ -333,16 +333,16 @@ def model_graph(
     name: str,
     graph: Graph,
     target: Target,
-    options: ModelOptions | None = None,
+    options: CostOptions | None = None,
     *,
     around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
-) -> Model:
+) -> ModelledProgram:
     """Runs every pass over a traced step, whose `form` is `"hlo"`.
 
     `around` is opened around each pass, with the pass' name in words.
     """
-    options = ModelOptions() if options is None else options
-    model = Model(name=name, graph=graph, target=target, options=options)
+    options = CostOptions() if options is None else options
+    model = ModelledProgram(name=name, graph=graph, target=target, options=options)
     for model_pass in MODEL_PASSES:
         with around(model_pass.__name__.replace("_", " ")):
             model = model_pass(model)

@@ -39,7 +39,7 @@ _BATCHED_ROWS = [
 ]
 
 
-class Shuffle:
+class ReplayedShuffle:
     """The orders of the rows of a shuffled dataset.
 
     A generator inside TensorFlow gives each pass its seeds, whoever makes the pass. How many it
@@ -113,7 +113,7 @@ class BatchedRows:
     one_pass: tf.data.Dataset
     arrays: list[np.ndarray]
     batch_size: int
-    shuffle: Shuffle | None
+    shuffle: ReplayedShuffle | None
     num_passes: int = 1
 
     @property
@@ -222,11 +222,11 @@ def _arrays(made_from: Sliced) -> list[np.ndarray]:
     return [np.asarray(tensor) for tensor in made_from.tensors]
 
 
-def _shuffle(shuffled: Shuffled) -> Shuffle | None:
+def _shuffle(shuffled: Shuffled) -> ReplayedShuffle | None:
     """Returns the orders of a shuffle; `None` if TensorFlow alone knows them."""
     buffer_size, seeds = shuffled.buffer_size, shuffled.seeds
     reshuffles = shuffled.reshuffles
     # A buffer without a size takes in all rows first, whatever their number.
     if buffer_size < 1 or (seeds == (0, 0) and not reshuffles):
         return None
-    return Shuffle(buffer_size, seeds, reshuffles=reshuffles)
+    return ReplayedShuffle(buffer_size, seeds, reshuffles=reshuffles)

@@ -128,7 +128,7 @@ class StepResults:
     """What a step that is being traced writes to outfeeds.
 
     Args:
-        sums: The same as in `Work`.
+        sums: The same as in `GraphWork`.
         written: For each queue, the tensors that are written to it.
         own_updates: Whether each replica updates weights of its own.
         num_updates: How often weights are updated by all steps.
@@ -172,7 +172,7 @@ class StepResults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class GraphWork:
     """What is to become a program.
 
     Args:
@@ -242,7 +242,7 @@ def infeeds_in(graph: Any) -> list[DatasetIterator]:
     return list(dict.fromkeys(graph.get_collection(_INFEEDS)))
 
 
-def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tensor]:
+def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.Tensor]:
     """Puts a program into the graph that is being built; returns what replica 0 hands on at last.
 
     There are `num_replicas` if its steps have no shards.
@@ -285,7 +285,7 @@ def put_into_graph(work: Work, place: Place, num_replicas: int) -> list[tf.Tenso
     return _by_all(execution, host, call, step.whole.captured_inputs)
 
 
-def _check(work: Work, step: StepInAGraph) -> None:
+def _check(work: GraphWork, step: StepInAGraph) -> None:
     work.check()
     check_accumulations(step.whole.graph, work.num_steps)
 
@@ -297,7 +297,7 @@ class _Execution:
     The host runs `num_steps` at once, and the program may have more.
     """
 
-    work: Work
+    work: GraphWork
     program: Program
     queues: Sequence[ResultQueue]
     updates: Sequence[UpdateResults]
@@ -374,7 +374,7 @@ def _beside_others(
     return run
 
 
-def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
+def _traced(work: GraphWork, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
     """Traces a step; returns the trace and what it writes."""
     traces: list[StepResults] = []
 
@@ -410,7 +410,7 @@ def _traced(work: Work, num_replicas: int) -> tuple[StepInAGraph, StepResults]:
     return traced, traces[-1]
 
 
-def _program(work: Work, step: StepInAGraph, found: StepResults, num_replicas: int) -> Program:
+def _program(work: GraphWork, step: StepInAGraph, found: StepResults, num_replicas: int) -> Program:
     modes = {queue.mode for queue in found.written}
     keeps_all = num_replicas > 1 or OutfeedMode.ALL in modes
     return Program(
@@ -495,7 +495,7 @@ def _note(program: GraphProgram) -> None:
     outermost_graph().add_to_collection(_COLLECTION, program)
 
 
-def _infeed_of(work: Work) -> tuple[TensorSpec, ...]:
+def _infeed_of(work: GraphWork) -> tuple[TensorSpec, ...]:
     if work.infeed is None:
         return ()
     return tuple(map(_spec_of, tf.nest.flatten(work.infeed.element_spec)))

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import call_with_captures
-from ipu_keras.tracing.extraction import Part, feeds_of
+from ipu_keras.tracing.extraction import ExtractedPart, feeds_of
 from ipu_keras.tracing.replication import is_replica_index
 
 # The tensors to take in place of captured ones, by `ref()` of these.
@@ -27,7 +27,7 @@ class Segment:
         together: What is done after it by all replicas as one, or left to TensorFlow by XLA.
     """
 
-    part: Part | None
+    part: ExtractedPart | None
     given: Sequence[tf.Tensor] = ()
     results: Sequence[tf.Tensor] = ()
     waits: bool = False

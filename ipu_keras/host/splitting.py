@@ -5,13 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.tracing.extraction import Part, extract
+from ipu_keras.tracing.extraction import ExtractedPart, extract
 
 # Both parts have these, which are cheaper to repeat than to keep for all steps.
 _REPEATED = frozenset({"Const", "ReadVariableOp"})
 
 
-def open_step(concrete: Any, opening_ops: Collection[str]) -> tuple[Part, Part]:
+def open_step(concrete: Any, opening_ops: Collection[str]) -> tuple[ExtractedPart, ExtractedPart]:
     """Cuts a step into its opening and the rest.
 
     The opening has the named operations, with all that they need, and returns a list of
@@ -42,7 +42,7 @@ def split_step(
     sequential_ops: Collection[str],
     results: Any,
     gradients: Sequence[tf.Tensor] = (),
-) -> tuple[Part, Part]:
+) -> tuple[ExtractedPart, ExtractedPart]:
     """Cuts a step into two functions that together do what it does.
 
     The first returns a list of tensors, and a list of `gradients`. The second has the

@@ -16,7 +16,7 @@ from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.settings.counts import divisors
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
-from ipu_keras.tracing.extraction import Part
+from ipu_keras.tracing.extraction import ExtractedPart
 
 # Steps that a parallel loop has in flight for each core: while the operations of one step wait for
 # each other, those of the other run. More only cost memory: 1, 2, 4, 8 and 16 steps on two cores
@@ -99,7 +99,7 @@ class StepGraphs:
         together = self._exchanges or bool(program.carried) or self._apart
         split = not bound and not together
         self._sequential = plan.sequential if split else frozenset()
-        self._opening: tuple[Part, Part] | None = None
+        self._opening: tuple[ExtractedPart, ExtractedPart] | None = None
         if split and plan.opening:
             self._opening = open_step(step, plan.opening)
             self._use(self._opening[1].function)
@@ -274,13 +274,17 @@ class StepGraphs:
         ]
         return results + found[len(collect) :]
 
-    def _opened(self, opening: Part, rest: Part, feeds: Sequence[Any]) -> list[Any]:
+    def _opened(
+        self, opening: ExtractedPart, rest: ExtractedPart, feeds: Sequence[Any]
+    ) -> list[Any]:
         """Does the openings of all steps in turn, and returns what the rest of all steps takes."""
         collect = [Collect.ALL] * len(_outputs(opening.function))
         drawn = self._in_turn(opening, [feeds[i] for i in opening.inputs], collect)
         return [*(feeds[i] for i in rest.inputs), *drawn]
 
-    def _in_turn(self, part: Part, feeds: Sequence[Any], collect: Sequence[Collect]) -> list[Any]:
+    def _in_turn(
+        self, part: ExtractedPart, feeds: Sequence[Any], collect: Sequence[Collect]
+    ) -> list[Any]:
         """Runs a part of all steps in turn, with each replica's own variables."""
         run, specs = _flat(part.function), _outputs(part.function)
 

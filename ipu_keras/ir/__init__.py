@@ -2,7 +2,7 @@
 
 from ipu_keras.ir.families import REJECTING_DRAWS as REJECTING_DRAWS
 from ipu_keras.ir.families import UNKNOWN as UNKNOWN
-from ipu_keras.ir.families import Work as Work
+from ipu_keras.ir.families import OpWork as OpWork
 from ipu_keras.ir.families import family_of as family_of
 from ipu_keras.ir.families import family_of_op as family_of_op
 from ipu_keras.ir.families import num_elements as num_elements

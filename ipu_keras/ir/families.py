@@ -146,7 +146,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class Work:
+class OpWork:
     """What one run of an operation does; a multiplication and addition are two operations."""
 
     flops: int = 0
@@ -210,7 +210,7 @@ def num_elements(spec: TensorSpec) -> int:
     return math.prod(spec.shape)
 
 
-def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
+def work_of(op: Op, inputs: Sequence[TensorSpec]) -> OpWork:
     """Returns the work of one operation with such inputs, without that of those that it calls.
 
     Example:
@@ -222,7 +222,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
     """
     family = family_of_op(op)
     if family in ("free", "constant", "control flow", "Poplar call"):
-        return Work()
+        return OpWork()
     written = sum(spec.nbytes for spec in op.outputs)
     read = sum(spec.nbytes for spec in inputs)
     # Only what is looked up is read, and only what is updated is written, in place.
@@ -230,7 +230,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> Work:
         read = written
     elif op.kind == "dynamic-update-slice":
         read = written = inputs[1].nbytes
-    return Work(_flops(op, family, inputs), read, written)
+    return OpWork(_flops(op, family, inputs), read, written)
 
 
 def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:

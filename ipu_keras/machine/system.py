@@ -96,7 +96,7 @@ class Driver(Protocol):
         ...
 
 
-class Configuration(Protocol):
+class SystemConfiguration(Protocol):
     """What a `System` needs of an `IPUConfig`."""
 
     def frozen_copy(self) -> Any: ...
@@ -184,7 +184,7 @@ class System:
                 "config.configure_ipu_system()`.",
             )
 
-    def configure(self, config: Configuration, reset: bool = True) -> None:
+    def configure(self, config: SystemConfiguration, reset: bool = True) -> None:
         """Replaces the devices by those that an `IPUConfig` describes, and keeps a copy of it.
 
         Raises:

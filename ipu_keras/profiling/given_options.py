@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
 from ipu_keras.settings.counts import positive_integer
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 
-MODEL_OPTIONS = tuple(option.name for option in fields(ModelOptions))
+MODEL_OPTIONS = tuple(option.name for option in fields(CostOptions))
 _DTYPES = ("dtype", "gradient_accumulation_dtype")
 
 
@@ -92,7 +92,7 @@ def warn_of_idle(given: Mapping[str, Any], *, stacklevel: int = 3) -> None:
 def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options with names in place of TensorFlow's and NumPy's types.
 
-    Values that are no types are left to the checks of `ModelOptions`.
+    Values that are no types are left to the checks of `CostOptions`.
     """
     options = dict(given)
     for name in set(_DTYPES) & set(given):
@@ -103,9 +103,9 @@ def with_dtype_names(given: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def model_options(given: Mapping[str, Any]) -> ModelOptions:
+def model_options(given: Mapping[str, Any]) -> CostOptions:
     """Returns the options of a model."""
     check_names(given, MODEL_OPTIONS)
     # An execution has to end with a weight update, so by default it has the steps of one.
     steps = given.get("gradient_accumulation_count", 1)
-    return ModelOptions(**with_dtype_names({"steps_per_execution": steps, **given}))
+    return CostOptions(**with_dtype_names({"steps_per_execution": steps, **given}))

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.model_checks import check_model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.scoped_shards import num_ipus_of_shards
 from ipu_keras.ir import Graph, TensorSpec
@@ -58,7 +58,7 @@ def first_axis(shapes: Iterable[Sequence[int]]) -> int | None:
 @no_garbage_collection()
 def model_of(
     name: str, graph: Graph, *, target: str | Target = DEFAULT_TARGET, **options: Any
-) -> Model:
+) -> ModelledProgram:
     """Models a traced step; options are those of `model_options`.
 
     `num_ipus` defaults to the IPUs that the step's shards need. Tiles for input and output are
@@ -73,7 +73,7 @@ def model_of(
 
 
 @no_garbage_collection()
-def model_of_executable(executable: Executable, **options: Any) -> Model:
+def model_of_executable(executable: Executable, **options: Any) -> ModelledProgram:
     """Models a program as a user wrote it, without what the host replaces for its own speed.
 
     It is traced once more if the host's trace is not one for XLA. The options override those of
@@ -135,11 +135,11 @@ def cached_graph(concrete: Any) -> Graph:
         return _found(key, Graph, lambda: hlo_graph(concrete), check_graph)
 
 
-def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions) -> Model:
+def cached_model(name: str, graph: Graph, target: Target, options: CostOptions) -> ModelledProgram:
     """Models a graph; the same step, target and options are modelled once, under any name."""
     found = _found(
         content_key(graph, target, options),
-        Model,
+        ModelledProgram,
         lambda: _without_inputs(model_graph(name, graph, target, options, around=phase)),
         lambda found: check_model(found, target, options),
     )
@@ -148,13 +148,13 @@ def cached_model(name: str, graph: Graph, target: Target, options: ModelOptions)
     return replace(found, name=name, graph=graph)
 
 
-def export_model(model: Model, folder: Path) -> None:
+def export_model(model: ModelledProgram, folder: Path) -> None:
     """Writes a model's file, which a cache in that folder would find; makes the folder."""
     key = content_key(model.graph, model.target, model.options)
     export(folder, key, _without_inputs(model))
 
 
-def _without_inputs(model: Model) -> Model:
+def _without_inputs(model: ModelledProgram) -> ModelledProgram:
     """Returns the model without its name and graph, which whoever looks it up has."""
     return replace(model, name="", graph=Graph(model.graph.name, ()))
 

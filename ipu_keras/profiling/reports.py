@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.advice.fixes import suggest_fixes
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
 from ipu_keras.ir import Graph
@@ -121,7 +121,7 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     )
 
 
-def report_of_program(program: Program, model: Model, batch_size: int | None) -> Report:
+def report_of_program(program: Program, model: ModelledProgram, batch_size: int | None) -> Report:
     """Makes the report of a modelled program; if it does not fit, with what would help.
 
     Args:

@@ -1,7 +1,7 @@
 """Whether a program that was compiled may run, and what is written about it.
 
-This takes a `Model`. Modules of reports, a third of all that a model imports, are imported only
-for files and for programs that do not fit.
+This takes a `ModelledProgram`. Modules of reports, a third of all that a model imports, are
+imported only for files and for programs that do not fit.
 """
 
 import logging
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.profiling.models import batch_size_of, model_of_executable
 from ipu_keras.profiling.requested_outputs import RequestedOutputs
 from ipu_keras.program import Program
@@ -64,7 +64,7 @@ def judge(
     return cycle_count
 
 
-def _cycle_count(model: Model, program: Program, tile: int) -> CycleCount | None:
+def _cycle_count(model: ModelledProgram, program: Program, tile: int) -> CycleCount | None:
     target = model.target
     if tile >= target.num_tiles:
         raise ValueError(
@@ -79,7 +79,7 @@ def _cycle_count(model: Model, program: Program, tile: int) -> CycleCount | None
 
 def _report(
     executable: Executable,
-    model: Model,
+    model: ModelledProgram,
     outputs: RequestedOutputs,
     again: Recompilation | None,
 ) -> None:

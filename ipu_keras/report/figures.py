@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from ipu_keras.advice.fixes import Fix
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of
 from ipu_keras.program.compilation_history import Recompilation
@@ -27,7 +27,7 @@ class Figures:
     them.
     """
 
-    model: Model = field(repr=False)
+    model: ModelledProgram = field(repr=False)
     rows: tuple[Row, ...]
     error_bands: ErrorBands
     batch_size: int | None = None

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipu_keras.cost.pipeline.schedule import Work
+from ipu_keras.cost.pipeline.schedule import Activity
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 
 # More bars than a screen has pixels only make the file larger.
 MAX_BARS = 3000
 
 _STYLES = {
-    Work.FORWARD: "forward",
-    Work.BACKWARD: "backward",
-    Work.RECOMPUTE: "recompute",
-    Work.STASH: "stash",
-    Work.UNSTASH: "stash",
-    Work.COPY: "exchange",
-    Work.WEIGHT_UPDATE: "update",
+    Activity.FORWARD: "forward",
+    Activity.BACKWARD: "backward",
+    Activity.RECOMPUTE: "recompute",
+    Activity.STASH: "stash",
+    Activity.UNSTASH: "stash",
+    Activity.COPY: "exchange",
+    Activity.WEIGHT_UPDATE: "update",
 }
 
 # What the colours of a legend stand for.

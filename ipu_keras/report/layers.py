@@ -8,7 +8,7 @@ from typing import Any
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
 from ipu_keras.cost.flat.liveness import lifetimes, storage
 from ipu_keras.cost.flat.memory import alive_on_worst_tile
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.ir import num_elements
 from ipu_keras.report.rows import NO_LAYER, Row, arranged
 
@@ -54,7 +54,7 @@ def layers_of_values(program: FlatProgram) -> dict[str, str]:
     return layers
 
 
-def layers_of_worst_tile(model: Model) -> tuple[tuple[str, int], ...]:
+def layers_of_worst_tile(model: ModelledProgram) -> tuple[tuple[str, int], ...]:
     """Returns layers and bytes of their values on the fullest tile at its peak, largest first."""
     layers, values = layers_of_values(model.program), model.program.values
     sizes: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def layers_of_worst_tile(model: Model) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def layers_of(model: Model, rows: Sequence[Row]) -> tuple[Layer, ...]:
+def layers_of(model: ModelledProgram, rows: Sequence[Row]) -> tuple[Layer, ...]:
     """Returns the layers of a program, those with the most cycles first.
 
     Values that no layer makes or uses, such as inputs that are only passed on, are left out.
@@ -73,7 +73,7 @@ def layers_of(model: Model, rows: Sequence[Row]) -> tuple[Layer, ...]:
     return tuple(Layer(**vars(row), **held[row.name]) for row in arranged(rows, "layer", "cycles"))
 
 
-def _held(model: Model) -> Mapping[str, Counter[str]]:
+def _held(model: ModelledProgram) -> Mapping[str, Counter[str]]:
     """Returns what each layer has in memory, by the layer's name."""
     program, peak = model.program, model.memory.peak_position
     owners, alive = storage(program), lifetimes(program)
@@ -98,7 +98,7 @@ def _held(model: Model) -> Mapping[str, Counter[str]]:
     return held
 
 
-def bytes_of(model: Model, value: Value) -> int:
+def bytes_of(model: ModelledProgram, value: Value) -> int:
     """Returns the bytes of a value over all tiles that hold some of it, or in remote memory."""
     # Remote memory is no tile's: nothing is rounded up to whole shares of tiles there.
     if value.role == "remote":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.machine.target import Target
 from ipu_keras.program import Pipeline
 from ipu_keras.report.plain_options import plain_options
@@ -14,7 +14,7 @@ from ipu_keras.settings.pipeline_choices import recomputation_mode
 _ABSENT = {"dtype": "as traced", "gradient_accumulation_dtype": "that of the gradients"}
 
 
-def ipus_in_words(options: ModelOptions) -> str:
+def ipus_in_words(options: CostOptions) -> str:
     """Says how many IPUs a program has, and how they share the work.
 
     Example:
@@ -31,7 +31,7 @@ def ipus_in_words(options: ModelOptions) -> str:
     return ipus if replicas == 1 else f"{replicas:,} replicas of {ipus}"
 
 
-def options_in_words(options: ModelOptions) -> tuple[tuple[str, str], ...]:
+def options_in_words(options: CostOptions) -> tuple[tuple[str, str], ...]:
     """Returns the options that `plain_options` gives in words, those of a pipeline one by one.
 
     Example:
@@ -62,7 +62,7 @@ def choice_in_words(name: str, value: Any) -> str:
     return _in_words(value) if isinstance(value, bool | Mapping) else str(value)
 
 
-def _named(options: ModelOptions) -> Iterator[tuple[str, str]]:
+def _named(options: CostOptions) -> Iterator[tuple[str, str]]:
     yield "IPUs", ipus_in_words(options)
     for name, value in plain_options(options).items():
         if name == "pipeline":
@@ -71,7 +71,7 @@ def _named(options: ModelOptions) -> Iterator[tuple[str, str]]:
             yield _words(name), choice_in_words(name, None) if value is None else _in_words(value)
 
 
-def _of_pipeline(options: ModelOptions, choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _of_pipeline(options: CostOptions, choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields what was chosen of a pipeline as it was cut; IPUs are named before."""
     pipeline = options.pipeline_as_cut
     assert pipeline is not None

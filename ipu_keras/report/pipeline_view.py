@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ipu_keras.cost.pipeline.run import PipelineRun
-from ipu_keras.cost.pipeline.schedule import Work
+from ipu_keras.cost.pipeline.schedule import Activity
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.report.text import PlainTable
 
@@ -98,18 +98,18 @@ def pipeline_view(run: PipelineRun, timing: PipelineTiming) -> PipelineView:
 
 
 def _stage(run: PipelineRun, stage: int) -> StageView:
-    def cycles(*works: Work) -> int:
+    def cycles(*works: Activity) -> int:
         parts = run.part_cycles.items()
         return sum(size for part, size in parts if part.stage == stage and part.work in works)
 
     return StageView(
         stage=stage,
         ipu=run.plan.device_mapping[stage],
-        forward_cycles=cycles(Work.FORWARD),
-        backward_cycles=cycles(Work.BACKWARD),
-        recompute_cycles=cycles(Work.RECOMPUTE),
-        stash_cycles=cycles(Work.STASH, Work.UNSTASH),
-        copy_cycles=cycles(Work.COPY),
+        forward_cycles=cycles(Activity.FORWARD),
+        backward_cycles=cycles(Activity.BACKWARD),
+        recompute_cycles=cycles(Activity.RECOMPUTE),
+        stash_cycles=cycles(Activity.STASH, Activity.UNSTASH),
+        copy_cycles=cycles(Activity.COPY),
         num_stashed=run.plan.stash_counts[stage],
     )
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 from enum import Enum
 from typing import Any
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 
 # These came after the first reports. Left out at their defaults, they change no report that was
 # made before they existed, so such files can still be compared by `ipu-keras diff`.
@@ -28,7 +28,7 @@ _IF_GIVEN = (
 )
 
 
-def plain_options(options: ModelOptions) -> dict[str, Any]:
+def plain_options(options: CostOptions) -> dict[str, Any]:
     """Returns names and values of options, as types that JSON has."""
     defaults = {field.name: field.default for field in fields(options)}
     return {

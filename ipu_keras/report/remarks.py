@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.options_in_words import ipus_in_words
@@ -10,7 +10,7 @@ from ipu_keras.report.pipeline_view import PipelineView
 
 
 def remarks(
-    model: Model,
+    model: ModelledProgram,
     pipeline: PipelineView | None,
     guesses: Mapping[str, Sequence[str]],
     recompilations: Sequence[Recompilation],
@@ -48,7 +48,7 @@ def remarks(
         yield f"Compiled again {times}, last because {'; '.join(last.reasons)}"
 
 
-def _of_io_tiles(model: Model) -> str:
+def _of_io_tiles(model: ModelledProgram) -> str:
     """Says whether tiles for input and output hide copies with the host."""
     options, held = model.options, model.io_tile_bytes
     apart = f"{options.num_io_tiles:,} more tiles of each IPU are for input and output"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.report import notebook
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.compared import compared
@@ -57,7 +57,7 @@ class Report(Figures):
     """
 
     @classmethod
-    def of(cls, model: Model, batch_size: int | None = None) -> "Report":
+    def of(cls, model: ModelledProgram, batch_size: int | None = None) -> "Report":
         """Makes the report of a finished model.
 
         Args:

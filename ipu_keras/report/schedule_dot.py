@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 
 
-def schedule_dot(model: Model) -> str:
+def schedule_dot(model: ModelledProgram) -> str:
     """Draws a modelled program in Graphviz's DOT language.
 
     A box is a compute set with its position in the schedule, its family, its cycles in one step
@@ -25,7 +25,7 @@ def schedule_dot(model: Model) -> str:
     )
 
 
-def _lines(model: Model) -> Iterator[str]:
+def _lines(model: ModelledProgram) -> Iterator[str]:
     compute_sets = model.program.compute_sets
     made_by = {value.name: f"s{k}" for k, one in enumerate(compute_sets) for value in one.writes}
     given = [

@@ -5,11 +5,11 @@ from typing import Any
 
 from ipu_keras.cost.flat.liveness import storage
 from ipu_keras.cost.flat.memory import Region
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.ir import num_elements
 
 
-def tensor_map(model: Model) -> dict[str, Any]:
+def tensor_map(model: ModelledProgram) -> dict[str, Any]:
     """Lists the tensors of a modelled program, as plain values for a JSON file.
 
     Args:
@@ -34,7 +34,7 @@ def tensor_map(model: Model) -> dict[str, Any]:
     return {"mappings": {model.name: [list(row) for row in _tensors(model)]}}
 
 
-def _tensors(model: Model) -> Iterator[tuple]:
+def _tensors(model: ModelledProgram) -> Iterator[tuple]:
     program, num_tiles = model.program, model.target.num_tiles
     owners = storage(program)
     for name, value in program.values.items():

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from ipu_keras.cost.pipeline.placement import work_of_part
-from ipu_keras.cost.pipeline.schedule import Part, Work
+from ipu_keras.cost.pipeline.schedule import Activity, Part
 from ipu_keras.cost.pipeline.timing import Event, PipelineTiming
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.rows import Row
@@ -169,7 +169,7 @@ def pipeline_timeline(
 
 
 def _copies(event: Event) -> bool:
-    return event.instruction.part.work is Work.COPY
+    return event.instruction.part.work is Activity.COPY
 
 
 def _piece(event: Event, offset: int) -> Slice:
@@ -197,7 +197,7 @@ def _copy_slices(events: Iterable[Event], offset: int) -> Iterator[Slice]:
             name=" ".join(str(event.instruction) for event in together),
             start=offset + together[0].start,
             cycles=max(event.cycles for event in together),
-            details={"work": Work.COPY.value},
+            details={"work": Activity.COPY.value},
         )
 
 

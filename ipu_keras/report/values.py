@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.liveness import Lifetime, lifetimes, storage
-from ipu_keras.cost.model import Model
+from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.report.layers import bytes_of, layers_of_values
 
 _KINDS = {"argument": "from the infeed"}
@@ -49,7 +49,7 @@ class PlacedValue:
         return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in ranges)
 
 
-def placed_values(model: Model) -> tuple[PlacedValue, ...]:
+def placed_values(model: ModelledProgram) -> tuple[PlacedValue, ...]:
     """Returns the values that have memory of their own, those with the most bytes first.
 
     What a pipeline keeps of earlier batches counts as a value of its own.
@@ -76,7 +76,11 @@ def _lifetimes(program: FlatProgram) -> Iterator[tuple[str, Lifetime | None, int
 
 
 def _placed(
-    model: Model, name: str, lifetime: Lifetime | None, copies: int, layers: Mapping[str, str]
+    model: ModelledProgram,
+    name: str,
+    lifetime: Lifetime | None,
+    copies: int,
+    layers: Mapping[str, str],
 ) -> PlacedValue:
     program, region = model.program, model.regions[name]
     value = program.values[name]

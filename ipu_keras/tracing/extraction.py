@@ -12,7 +12,7 @@ from ipu_keras.tracing.concrete import called_functions
 
 
 @dataclass(frozen=True)
-class Part:
+class ExtractedPart:
     """A part of a traced function, and the positions of those of its inputs that the part takes."""
 
     function: Any
@@ -38,7 +38,7 @@ def extract(
     without: Collection[str] = (),
     instead: Mapping[Any, tf.Tensor] = MappingProxyType({}),
     keeps_inputs: bool = False,
-) -> Part:
+) -> ExtractedPart:
     """Makes a function of what some results of a traced function need; operations keep their names.
 
     Args:
@@ -91,7 +91,7 @@ def extract(
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in taken]
     function = tf.function(part, autograph=False).get_concrete_function(*specs)
     function.graph.variables = concrete.graph.variables  # lowering reads the names of handles there
-    return Part(function, inputs)
+    return ExtractedPart(function, inputs)
 
 
 def _needed(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.functions import attribute_of_new, set_attribute_of_new
 from ipu_keras.internals.tensorflow.operations import set_attribute
 from ipu_keras.internals.tensorflow.protos import frontend_attributes
-from ipu_keras.tracing.layers import Place, is_call
+from ipu_keras.tracing.layers import LayerPlace, is_call
 
 # The names are those that XLA and Graphcore's TensorFlow use.
 _ATTRIBUTE = "_XlaFrontendAttributes"
@@ -75,7 +75,7 @@ def shards_in(graphs: Iterable[Any]) -> dict[str, int]:
     return {name: shard for name, shard in every if shard is not None}
 
 
-def place_with(place: Place, texts: Mapping[str, str]) -> Place:
+def place_with(place: LayerPlace, texts: Mapping[str, str]) -> LayerPlace:
     """Adds to a place, read from an operation's name, what the operation's texts say.
 
     Example:

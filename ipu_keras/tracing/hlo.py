@@ -24,7 +24,7 @@ from ipu_keras.tracing.gradient_shards import with_shards_of_gradients
 from ipu_keras.tracing.hlo_attributes import attributes_of, kind_of, specs_of
 from ipu_keras.tracing.layers import (
     LayerNames,
-    Place,
+    LayerPlace,
     operation_of_reference,
     operation_path,
     with_inherited_places,
@@ -186,7 +186,7 @@ class _ModuleReader:
         self._computations = {c.id: c for c in module.computations}
         self._names: dict[int, str] = {}
         self._functions: dict[str, Graph] = {}
-        self._origins: dict[tuple[str, str], tuple[Origin, Place]] = {}
+        self._origins: dict[tuple[str, str], tuple[Origin, LayerPlace]] = {}
 
     def read(self, name: str, lowering: Lowering) -> Graph:
         entry = self._graph(self._module.entry_computation_id, name)
@@ -241,7 +241,7 @@ class _ModuleReader:
 
     def _hand_down_place(self, caller: Op) -> None:
         """Gives what a layer calls to that layer, as far as its own names say nothing."""
-        place = Place.of(caller)
+        place = LayerPlace.of(caller)
         if not place.is_known and not place.is_annotated:
             return
         for name in caller.body:
@@ -251,7 +251,7 @@ class _ModuleReader:
             for op in ops:
                 self._hand_down_place(op)
 
-    def _origin(self, instruction) -> tuple[Origin, Place]:
+    def _origin(self, instruction) -> tuple[Origin, LayerPlace]:
         """Returns where an instruction comes from; most instructions share that with others."""
         key = _named_as(instruction)
         if key not in self._origins:
@@ -260,7 +260,7 @@ class _ModuleReader:
             # A layer may be called "normal", or a metric "poisson", without drawing anything;
             # then its name is no scope of a draw, and is read for the layer as any other.
             path = draw if draw and self._is_drawn(draw) else origin.path
-            place = self._layers.place(path) if path else Place()
+            place = self._layers.place(path) if path else LayerPlace()
             self._origins[key] = origin, self._of_poplar_operation(key[0], place)
         return self._origins[key]
 
@@ -280,7 +280,7 @@ class _ModuleReader:
         origins = (Origin(operation_path(name), kind) for name, kind in every)
         return frozenset(draw_of(origin) for origin in origins if draws(origin))
 
-    def _of_poplar_operation(self, op_name: str, place: Place) -> Place:
+    def _of_poplar_operation(self, op_name: str, place: LayerPlace) -> LayerPlace:
         """Returns the place of the Poplar operation that an instruction is a part of, if any.
 
         Each call of a function has operations of its own. Merged instructions have several
@@ -292,7 +292,7 @@ class _ModuleReader:
             return place
         return replace(self._layers.place(operation_path(whole)), poplar_operation=whole)
 
-    def _op(self, instruction, origin: Origin, place: Place, values: "_Values") -> Op:
+    def _op(self, instruction, origin: Origin, place: LayerPlace, values: "_Values") -> Op:
         attributes = attributes_of(instruction, self._computations)
         if instruction.opcode == "parameter":
             attributes["number"] = instruction.parameter_number

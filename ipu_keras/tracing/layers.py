@@ -88,7 +88,7 @@ _ANNOTATIONS = ("shard", "partials_dtype", "memory_proportion")
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerPlace:
     """Where in the model an operation belongs.
 
     Args:
@@ -109,7 +109,7 @@ class Place:
     memory_proportion: float | None = None
 
     @classmethod
-    def of(cls, op: Op) -> "Place":
+    def of(cls, op: Op) -> "LayerPlace":
         """Returns where an operation belongs, as far as it knows itself."""
         return cls(**{field.name: getattr(op, field.name) for field in fields(cls)})
 
@@ -200,16 +200,16 @@ class LayerNames:
     def __init__(self, operations: Collection[str], functions: Collection[str] = ()):
         self._operations = operations
         self._functions = functions
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, LayerPlace] = {}
         self._is_kind: dict[str, bool] = {}
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> LayerPlace:
         """Returns where the operation of a path, as `operation_path` returns it, belongs."""
         if path not in self._places:
             self._places[path] = self._read(path)
         return self._places[path]
 
-    def _read(self, path: str) -> Place:
+    def _read(self, path: str) -> LayerPlace:
         parts = path.split("/")
         forward = [p for p in parts if p != _TAPE and not _GRADIENTS.fullmatch(p)]
         backward = len(forward) < len(parts)
@@ -228,7 +228,7 @@ class LayerNames:
                 break
             if not _is_part(scope):
                 scopes.append(scope)
-        return Place(
+        return LayerPlace(
             "/".join(scopes),
             backward,
             stage=_stage_of(parts[:-1]),
@@ -282,7 +282,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
     first, then users. A parameter belongs to its first user, which is the layer for its weights
     and the optimizer for its own state. Operations come after those whose results they take.
     """
-    places = {op.name: Place.of(op) for op in ops if Place.of(op).is_known}
+    places = {op.name: LayerPlace.of(op) for op in ops if LayerPlace.of(op).is_known}
     waiting = [op for op in ops if op.name in unnamed and op.name not in places]
     # Forwards for operands and backwards for users, so that a chain of unnamed operations is
     # settled in one pass from either end.
@@ -301,7 +301,7 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
             # A weight is in memory for all that uses it, so what holds of one operation alone
             # is not taken over.
             place = replace(
-                found[0] if found else Place(),
+                found[0] if found else LayerPlace(),
                 backward=backward and bool(found),
                 poplar_operation="",
                 partials_dtype="",
@@ -319,7 +319,7 @@ def with_place_of_caller(ops: Sequence[Op], caller: Op) -> tuple[Op, ...]:
     for op in ops:
         layer, backward = (op.layer, op.backward) if op.layer else (caller.layer, caller.backward)
         places[op.name] = replace(
-            Place.of(op),
+            LayerPlace.of(op),
             layer=layer,
             backward=backward,
             stage=caller.stage if op.stage is None else op.stage,
@@ -344,11 +344,11 @@ def operation_of_reference(value: str) -> str:
     return value.partition(":")[0]
 
 
-def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None:
+def _settle(places: dict[str, LayerPlace], op: Op, neighbours: Sequence[str]) -> None:
     found = [places[name] for name in neighbours if name in places]
     if len({place.layer for place in found}) == 1:
         stages = {place.stage for place in found}
-        places[op.name] = Place(
+        places[op.name] = LayerPlace(
             found[0].layer,
             # A value that the forward pass needs too is a part of it.
             all(place.backward for place in found),
@@ -357,9 +357,9 @@ def _settle(places: dict[str, Place], op: Op, neighbours: Sequence[str]) -> None
         )
 
 
-def _placed(op: Op, places: Mapping[str, Place]) -> Op:
+def _placed(op: Op, places: Mapping[str, LayerPlace]) -> Op:
     place = places.get(op.name)
-    if place is not None and Place.of(op).is_annotated:
+    if place is not None and LayerPlace.of(op).is_annotated:
         # Neighbours cannot overrule what texts say of the operation itself.
-        place = replace(place, **Place.of(op).annotations)
-    return op if place is None or place == Place.of(op) else replace(op, **vars(place))
+        place = replace(place, **LayerPlace.of(op).annotations)
+    return op if place is None or place == LayerPlace.of(op) else replace(op, **vars(place))

@@ -12,7 +12,7 @@ from typing import Any
 
 from ipu_keras.ir import CHECKPOINT, NOT_LOWERED, POPLAR_CALL, Graph, Op, TensorSpec, family_of
 from ipu_keras.tracing.contraction import Group, Members, contract, cyclic_groups, generations
-from ipu_keras.tracing.layers import Place, operation_of_reference, operation_path
+from ipu_keras.tracing.layers import LayerPlace, operation_of_reference, operation_path
 from ipu_keras.tracing.poplar_operation import (
     RECOMPUTATION_CHECKPOINT,
     kind_of_poplar_operation,
@@ -118,7 +118,7 @@ class _Calls:
             body=(body,),
             inputs=group.inputs,
             attributes=attributes,
-            **vars(replace(Place.of(whole), poplar_operation="")),
+            **vars(replace(LayerPlace.of(whole), poplar_operation="")),
             stateful=any(op.stateful for op in group.ops),
         )
 

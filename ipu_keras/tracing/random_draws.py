@@ -12,7 +12,7 @@ from typing import Any
 
 from ipu_keras.ir import Op, num_elements
 from ipu_keras.tracing.contraction import Group, contract, cyclic_groups
-from ipu_keras.tracing.layers import Place
+from ipu_keras.tracing.layers import LayerPlace
 
 RANDOM = "random"
 
@@ -149,7 +149,7 @@ def _draw(group: Group) -> Op:
         outputs=group.outputs,
         inputs=group.inputs,
         attributes=_attributes(group),
-        **vars(Place.of(parts[0])),
+        **vars(LayerPlace.of(parts[0])),
         stateful=any(op.stateful for op in parts),
     )
 

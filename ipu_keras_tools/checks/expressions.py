@@ -20,9 +20,9 @@ from ipu_keras_tools.checks.values import (
     Instance,
     Known,
     Options,
+    ScriptFunction,
     Symbolic,
     UserClass,
-    UserFunction,
     UserModule,
     attribute_of_instance,
     is_a,
@@ -36,7 +36,7 @@ from ipu_keras_tools.checks.without_effect import idle_uses
 # The name under which a scope has the class whose method it belongs to. No script has such a name.
 OWNER = "class of the method"
 
-_CallOfScript = Callable[[UserFunction, list[Any], dict[str, Any]], Any]
+_CallOfScript = Callable[[ScriptFunction, list[Any], dict[str, Any]], Any]
 
 
 class Expressions:
@@ -112,7 +112,7 @@ class Expressions:
         return found
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Any:
-        function = UserFunction(node, scope, self._call_of_script)
+        function = ScriptFunction(node, scope, self._call_of_script)
         self._call_of_script(function, [], {})
         return function
 
@@ -175,7 +175,7 @@ class Expressions:
         if _is_constructor_of_base(node):
             return self._call_of_base(node, scope, positional, named, is_complete)
         function, owner = self._function_and_owner(node.func, scope)
-        if isinstance(function, UserFunction):
+        if isinstance(function, ScriptFunction):
             return function.follow(function, positional, named)
         if isinstance(function, UserClass):
             return self._made(node, function, positional, named, is_complete)

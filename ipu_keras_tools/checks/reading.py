@@ -11,15 +11,15 @@ from ipu_keras_tools.checks.deep_recursion import with_deep_recursion
 from ipu_keras_tools.checks.expressions import OWNER, Expressions
 from ipu_keras_tools.checks.findings import Findings
 from ipu_keras_tools.checks.libraries import imported
-from ipu_keras_tools.checks.scopes import Notes, Scope, Surroundings
+from ipu_keras_tools.checks.scopes import Notes, Scope, SharedByScripts
 from ipu_keras_tools.checks.values import (
     UNKNOWN,
     Instance,
     Known,
     Options,
+    ScriptFunction,
     Several,
     UserClass,
-    UserFunction,
     UserModule,
     makes_names,
 )
@@ -39,7 +39,7 @@ def findings_of(source: str | bytes, path: str) -> Findings:
     >>> [(one.line, one.said) for one in found.problems]
     [(2, "Cannot convert '80' to a shape.")]
     """
-    notes = Notes(Surroundings())
+    notes = Notes(SharedByScripts())
     reader = Reader(notes, lambda *_: None)
 
     def read() -> None:
@@ -88,7 +88,7 @@ class Reader(ast.NodeVisitor):
         self._own_module = own_module
         self._scope = self.module.scope
         self._expressions = Expressions(notes, self._call_of_script)
-        self._waiting: deque[UserFunction] = deque()
+        self._waiting: deque[ScriptFunction] = deque()
         self._calls: Counter[ast.AST] = Counter()
         self._num_calls = 0
         self._read: set[ast.AST] = set()
@@ -201,7 +201,7 @@ class Reader(ast.NodeVisitor):
             self._value(decorator)
         for default in (*node.args.defaults, *node.args.kw_defaults):
             self._value(default)
-        function = UserFunction(node, self._scope, self._call_of_script)
+        function = ScriptFunction(node, self._scope, self._call_of_script)
         # A decorator may make something else of the function, whose body is read anyhow.
         self._scope.set(node.name, UNKNOWN if node.decorator_list else function)
         self._waiting.append(function)
@@ -220,7 +220,7 @@ class Reader(ast.NodeVisitor):
                 # Names of a class are in reach in the rest of its body, but not in its methods.
                 self._scope.set(statement.name, UNKNOWN)
                 is_plain = not statement.decorator_list
-                method = UserFunction(statement, outer, self._call_of_script, made)
+                method = ScriptFunction(statement, outer, self._call_of_script, made)
                 made.methods[statement.name] = method if is_plain else UNKNOWN
                 # Constructors are read first: other methods use the attributes that they set.
                 if statement.name == "__init__":
@@ -256,7 +256,7 @@ class Reader(ast.NodeVisitor):
             self._value(target)
 
     def _call_of_script(
-        self, function: UserFunction, positional: list[Any], named: dict[str, Any]
+        self, function: ScriptFunction, positional: list[Any], named: dict[str, Any]
     ) -> Any:
         """Returns what is known of the result of calling a function of the script."""
         # A function that calls itself, or is called in ever new ways, has been read often enough.
@@ -272,7 +272,7 @@ class Reader(ast.NodeVisitor):
         self._calls[function.node] += 1
         return self._run(function, positional, named)
 
-    def _run(self, function: UserFunction, positional: list[Any], named: dict[str, Any]) -> Any:
+    def _run(self, function: ScriptFunction, positional: list[Any], named: dict[str, Any]) -> Any:
         self._read.add(function.node)
         outer = self._scope, self._returned
         self._scope, self._returned = Scope(function.scope), []

@@ -42,7 +42,7 @@ class Scope:
         return self._names
 
 
-class Surroundings:
+class SharedByScripts:
     """What scripts that import each other have in common.
 
     Args:
@@ -76,7 +76,7 @@ class Surroundings:
 class Notes:
     """What was found in a script so far."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: SharedByScripts) -> None:
         self.names = UsedNames()
         self.surroundings = surroundings
         # Functions are read again for each call, and say the same each time.

@@ -9,7 +9,7 @@ from ipu_keras.tf1.imports import imports_of_scripts
 from ipu_keras_tools.checks.findings import Findings, Problem
 from ipu_keras_tools.checks.libraries import is_of_library
 from ipu_keras_tools.checks.reading import Reader, findings_in, followed, parsed
-from ipu_keras_tools.checks.scopes import Notes, Scope, Surroundings
+from ipu_keras_tools.checks.scopes import Notes, Scope, SharedByScripts
 from ipu_keras_tools.checks.values import UserModule
 
 # The most that is read of a script: nobody writes so much, and it would take a minute.
@@ -24,10 +24,10 @@ class Scripts:
     """Scripts that are read, each once, however many others import it."""
 
     def __init__(self, *, is_tensorflow_1: bool = False):
-        surroundings = Surroundings()
+        surroundings = SharedByScripts()
         if is_tensorflow_1:
             importing = imports_of_scripts(builtins.__import__)
-            surroundings = Surroundings(
+            surroundings = SharedByScripts(
                 lambda name: importing(name, fromlist=("",)), is_tensorflow_1=True
             )
         self._surroundings = surroundings

@@ -106,7 +106,7 @@ class Several:
 
 
 @dataclass(eq=False)
-class UserFunction:
+class ScriptFunction:
     """A function that the script defines.
 
     Args:
@@ -119,7 +119,7 @@ class UserFunction:
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     scope: Any
-    follow: Callable[["UserFunction", list[Any], dict[str, Any]], Any]
+    follow: Callable[["ScriptFunction", list[Any], dict[str, Any]], Any]
     owner: UserClass | None = None
 
 

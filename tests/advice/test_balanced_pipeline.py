@@ -17,7 +17,7 @@ from ipu_keras.advice.balanced_pipeline import (
     split_at,
 )
 from ipu_keras.advice.planned_split import planned_split
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
@@ -89,7 +89,7 @@ def test_more_stages_than_layers():
 
 
 def test_costs_of_layers():
-    options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    options = CostOptions(gradient_accumulation_count=2, steps_per_execution=2)
     found = layer_costs(staged_step(3), 3, GC200, options)
     tensor = 4 * 64 * 64
     # A weight and its accumulator.
@@ -100,7 +100,7 @@ def test_costs_of_layers():
     assert [one.activation_bytes for one in found] == [2 * tensor, tensor, tensor]
     assert [one.crossing_bytes for one in found] == [tensor, tensor, 0]
     assert all(one.cycles > 0 for one in found)
-    forward = layer_costs(forward_only(staged_step(3)), 3, GC200, ModelOptions())
+    forward = layer_costs(forward_only(staged_step(3)), 3, GC200, CostOptions())
     assert all(one.cycles < other.cycles for one, other in zip(forward, found, strict=True))
     assert [one.activation_bytes for one in forward] == [0, 0, 0]
 
@@ -116,8 +116,8 @@ def test_costs_of_layers():
 )
 def test_before_and_after(schedule, training, stashes):
     """The even split beside the best one; both count what stages of that schedule keep."""
-    options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
-    options = options if training else ModelOptions()
+    options = CostOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    options = options if training else CostOptions()
     step = staged_step(5) if training else forward_only(staged_step(5))
     given = {"target": GC200, "schedule": schedule, "training": training, "options": options}
     found = balanced_pipeline(step, 5, 2, **given)
@@ -132,7 +132,7 @@ def test_a_split_that_does_not_fit_as_a_whole_leaves_more_room():
     """By costs of layers the first split fits; code and temporaries are not among those."""
     step = staged_step(5, batch=2048, width=128)
     target = GC200.with_numbers(tile_bytes=40_500)
-    options = ModelOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    options = CostOptions(gradient_accumulation_count=2, steps_per_execution=2)
     given = {
         "target": target,
         "schedule": PipelineSchedule.Grouped,
@@ -162,7 +162,7 @@ def test_what_values_are_called_changes_nothing():
         for one in step.ops
     )
     found = [
-        layer_costs(each, 3, GC200, ModelOptions(), state_share=0.5)
+        layer_costs(each, 3, GC200, CostOptions(), state_share=0.5)
         for each in (step, replace(step, ops=tuple(ops)))
     ]
     assert found[0] == found[1]

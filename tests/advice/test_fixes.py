@@ -10,7 +10,7 @@ from hlo_graphs import forward_only, staged_step, training_step
 from ipu_keras.advice import fixes
 from ipu_keras.advice.fixes import suggest_fixes
 from ipu_keras.cost.flat.memory import MemoryPlan
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
@@ -23,7 +23,7 @@ LARGE = {"layers": 81, "batch": 65536, "width": 64}
 
 def modelled(layers, batch, width, target=GC200, **options):
     step = training_step(layers, batch=batch, width=width)
-    return model_graph("step", step, target, ModelOptions(**options))
+    return model_graph("step", step, target, CostOptions(**options))
 
 
 def test_example_in_the_docstring():
@@ -143,7 +143,7 @@ def test_what_is_not_always_live_shrinks_with_the_batch():
 def pipelined(step, *, tile_bytes=638_976, schedule=PipelineSchedule.Grouped, **options):
     target = GC200.with_numbers(tile_bytes=tile_bytes)
     pipeline = Pipeline(device_mapping=(0, 1), schedule=schedule)
-    return model_graph("step", step, target, ModelOptions(pipeline=pipeline, **options))
+    return model_graph("step", step, target, CostOptions(pipeline=pipeline, **options))
 
 
 def finer(model):

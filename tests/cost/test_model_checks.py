@@ -6,12 +6,12 @@ import pytest
 from hlo_graphs import loop
 
 from ipu_keras.cost.model_checks import check_model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import TARGETS
 
-TARGET, OPTIONS = TARGETS["gc200"], ModelOptions()
+TARGET, OPTIONS = TARGETS["gc200"], CostOptions()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.store.canonical_json import to_json
 
 
@@ -28,7 +28,7 @@ from ipu_keras.store.canonical_json import to_json
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
-        ModelOptions(**options)
+        CostOptions(**options)
 
 
 @pytest.mark.parametrize("value", ["2", None, [1], 2.5, True])
@@ -47,7 +47,7 @@ def test_options_that_cannot_be(options, message):
 )
 def test_what_is_no_such_number(name, expected, value):
     with pytest.raises(ValueError) as error:
-        ModelOptions(**{name: value})
+        CostOptions(**{name: value})
     assert str(error.value) == f"`{name}` must be {expected}. Received: {name}={value!r}"
 
 
@@ -61,10 +61,10 @@ def test_numbers_of_numpy_are_as_those_of_python():
         "num_replicas",
         "steps_per_execution",
     )
-    given = ModelOptions(
+    given = CostOptions(
         **dict.fromkeys(counts, np.int64(2)), available_memory_proportion=np.float32(0.5)
     )
-    expected = ModelOptions(**dict.fromkeys(counts, 2), available_memory_proportion=0.5)
+    expected = CostOptions(**dict.fromkeys(counts, 2), available_memory_proportion=0.5)
     assert given == expected
     assert to_json(given) == to_json(expected)
     assert {type(getattr(given, name)) for name in counts} == {int}

@@ -11,8 +11,8 @@ import pytest
 from hlo_graphs import argument, graph, inner_parameter, op, product, variable
 
 from ipu_keras import cost
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import MODEL_PASSES, model_graph
 from ipu_keras.machine.target import TARGETS
 
@@ -168,7 +168,7 @@ def test_the_room_names_its_passes_in_their_order():
 
 
 def test_passes_give_new_values_and_equal_ones():
-    model = Model(name="step", graph=training_step(), target=GC200, options=ModelOptions())
+    model = ModelledProgram(name="step", graph=training_step(), target=GC200, options=CostOptions())
     for model_pass in MODEL_PASSES:
         before = dataclasses.replace(model)
         after = model_pass(model)
@@ -185,7 +185,7 @@ def test_host_copies_begin_and_end_once_per_execution():
     one = model_graph("step", training_step(), GC200)
     payload = (4 * 64 * 128 + 4) / 7e9 * 1.33e9
     assert one.host_cycles == pytest.approx(320_000 + payload, abs=1)
-    many = model_graph("step", training_step(), GC200, ModelOptions(steps_per_execution=32))
+    many = model_graph("step", training_step(), GC200, CostOptions(steps_per_execution=32))
     assert many.host_cycles == pytest.approx(320_000 / 32 + payload, abs=1)
 
 
@@ -195,7 +195,7 @@ def test_less_memory_for_temporaries():
             "step",
             training_step(),
             GC200.with_numbers(tile_bytes=24_000),
-            ModelOptions(available_memory_proportion=proportion),
+            CostOptions(available_memory_proportion=proportion),
         )
         for proportion in (0.05, 1.0)
     )

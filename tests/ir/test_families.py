@@ -5,8 +5,8 @@ import pytest
 from ipu_keras.ir import (
     UNKNOWN,
     Op,
+    OpWork,
     TensorSpec,
-    Work,
     family_of,
     family_of_op,
     scanned_axis,
@@ -40,7 +40,7 @@ WORK = [
     (
         Op("p", "dot", (spec(2, 4),), attributes={"lhs_contracting_dimensions": (1,)}),
         [spec(2, 3), spec(3, 4)],
-        Work(flops=48, bytes_read=72, bytes_written=32),
+        OpWork(flops=48, bytes_read=72, bytes_written=32),
     ),
     # A batch of 5 products over an inner axis of 7, in half precision.
     (
@@ -51,7 +51,7 @@ WORK = [
             attributes={"lhs_contracting_dimensions": (2,)},
         ),
         [spec(5, 2, 7, dtype="float16"), spec(5, 7, 4, dtype="float16")],
-        Work(flops=560, bytes_read=420, bytes_written=80),
+        OpWork(flops=560, bytes_read=420, bytes_written=80),
     ),
     # 6 x 6 results of 4 channels, each of 3 x 3 pixels of 2 channels.
     (
@@ -62,7 +62,7 @@ WORK = [
             attributes={"kernel_output_feature_dimension": 3},
         ),
         [spec(1, 8, 8, 2), spec(3, 3, 2, 4)],
-        Work(flops=2 * 144 * 18, bytes_read=512 + 288, bytes_written=576),
+        OpWork(flops=2 * 144 * 18, bytes_read=512 + 288, bytes_written=576),
     ),
     # Depthwise: the kernel has one input channel for each group.
     (
@@ -73,7 +73,7 @@ WORK = [
             attributes={"kernel_output_feature_dimension": 3},
         ),
         [spec(1, 8, 8, 2), spec(3, 3, 1, 2)],
-        Work(flops=2 * 72 * 9, bytes_read=512 + 72, bytes_written=288),
+        OpWork(flops=2 * 72 * 9, bytes_read=512 + 72, bytes_written=288),
     ),
     # The gradient of a stride of 2: each input of 2 channels meets a kernel of 3 x 3 by 4 channels.
     (
@@ -84,38 +84,38 @@ WORK = [
             attributes={"kernel_output_feature_dimension": 3, "base_dilation": (2, 2)},
         ),
         [spec(1, 6, 6, 2), spec(3, 3, 2, 4)],
-        Work(flops=2 * (6 * 6 * 2) * (3 * 3 * 4), bytes_read=288 + 288, bytes_written=2304),
+        OpWork(flops=2 * (6 * 6 * 2) * (3 * 3 * 4), bytes_read=288 + 288, bytes_written=2304),
     ),
     # Adding 6 numbers to 2 of 100 rows, or writing them there.
     (
         Op("s", "scatter", (spec(100, 3),), attributes={"operation": "add"}),
         [spec(100, 3), spec(2, 1, dtype="int32"), spec(2, 3)],
-        Work(6, 1232, 1200),
+        OpWork(6, 1232, 1200),
     ),
     (
         Op("s", "scatter", (spec(100, 3),), attributes={"operation": "custom"}),
         [spec(100, 3), spec(2, 1, dtype="int32"), spec(2, 3)],
-        Work(0, 1232, 1200),
+        OpWork(0, 1232, 1200),
     ),
-    (Op("a", "add", (spec(3, 5),)), [spec(3, 5)] * 2, Work(15, 120, 60)),
-    (Op("r", "reduce", (spec(3),)), [spec(3, 5), spec()], Work(15, 64, 12)),
+    (Op("a", "add", (spec(3, 5),)), [spec(3, 5)] * 2, OpWork(15, 120, 60)),
+    (Op("r", "reduce", (spec(3),)), [spec(3, 5), spec()], OpWork(15, 64, 12)),
     (
         Op("w", "reduce-window", (spec(1, 2, 2, 1),), attributes={"window_size": (1, 2, 2, 1)}),
         [spec(1, 4, 4, 1), spec()],
-        Work(16, 68, 16),
+        OpWork(16, 68, 16),
     ),
     (
         Op(
             "s", "select-and-scatter", (spec(1, 4, 4, 1),), attributes={"window_size": (1, 2, 2, 1)}
         ),
         [spec(1, 4, 4, 1), spec(1, 2, 2, 1), spec()],
-        Work(16, 84, 64),
+        OpWork(16, 84, 64),
     ),
     # Only what is cut out is read; only what is put in is written.
-    (Op("s", "slice", (spec(2),)), [spec(100)], Work(0, 8, 8)),
-    (Op("u", "dynamic-update-slice", (spec(100),)), [spec(100), spec(2), spec()], Work(0, 8, 8)),
-    (Op("p", "parameter", (spec(9),)), [], Work()),
-    (Op("x", "fft", (spec(8),)), [spec(8)], Work(8, 32, 32)),
+    (Op("s", "slice", (spec(2),)), [spec(100)], OpWork(0, 8, 8)),
+    (Op("u", "dynamic-update-slice", (spec(100),)), [spec(100), spec(2), spec()], OpWork(0, 8, 8)),
+    (Op("p", "parameter", (spec(9),)), [], OpWork()),
+    (Op("x", "fft", (spec(8),)), [spec(8)], OpWork(8, 32, 32)),
 ]
 
 
@@ -150,7 +150,7 @@ def test_windows_over_all_before(size, padding, output):
     assert family_of_op(op) == "scan"
     # An addition for each of ten elements; all windows together have 25 or more.
     work = work_of(op, [spec(2, 5), spec()])
-    assert work == Work(10, bytes_read=40 + 4, bytes_written=4 * output[0] * output[1])
+    assert work == OpWork(10, bytes_read=40 + 4, bytes_written=4 * output[0] * output[1])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hlo_graphs import graph, loop, op, variable
 from models_made import models_made
 
 from ipu_keras import profile
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.profiling.models import cached_graph, cached_model, export_model
@@ -16,7 +16,7 @@ from ipu_keras.report import Report
 from ipu_keras.tracing.hlo import hlo_graph
 
 GC200 = TARGETS["gc200"]
-OPTIONS = ModelOptions()
+OPTIONS = CostOptions()
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_other_content_is_another_model(built):
     cached_model("a", step(6), GC200, OPTIONS)
     cached_model("a", step(5), TARGETS["bow"], OPTIONS)
     cached_model("a", step(5), GC200.with_numbers(num_tiles=4), OPTIONS)
-    cached_model("a", step(5), GC200, ModelOptions(steps_per_execution=2))
+    cached_model("a", step(5), GC200, CostOptions(steps_per_execution=2))
     assert built() == 5
 
 

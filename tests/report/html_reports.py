@@ -2,7 +2,7 @@
 
 from hlo_graphs import argument, graph, op, staged_step, variable
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
@@ -35,7 +35,7 @@ def program(layer="first"):
 
 
 def report(of=None, target=GC200, name="step", batch_size=None, **options):
-    model = model_graph(name, of or program(), target, ModelOptions(**options))
+    model = model_graph(name, of or program(), target, CostOptions(**options))
     return Report.of(model, batch_size=batch_size)
 
 

@@ -2,7 +2,7 @@
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report
@@ -23,5 +23,5 @@ def program():
 
 
 def report(target=GC200, batch_size=None, **options):
-    model = model_graph("step", program(), target, ModelOptions(**options))
+    model = model_graph("step", program(), target, CostOptions(**options))
     return Report.of(model, batch_size=batch_size)

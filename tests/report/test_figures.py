@@ -6,7 +6,7 @@ import pytest
 from hlo_graphs import argument, graph, op, variable
 from small_reports import GC200, report
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.report import Choice, Report, WhatIf
 
@@ -145,7 +145,7 @@ def test_a_program_on_two_ipus():
         op("a", "add", (1472, 16), "x", "v", layer="first"),
         op("b", "custom", (1472, 64), "a", "w", layer="second"),
     )
-    found = Report.of(model_graph("step", step, GC200, ModelOptions(num_ipus=2)))
+    found = Report.of(model_graph("step", step, GC200, CostOptions(num_ipus=2)))
     assert [(row.name, row.ipu) for row in found.rows] == [("a", 0), ("a@ipu1", 1), ("b", 1)]
     memory = json.loads(found.to_json())["memory"]
     assert (memory["worst_ipu"], memory["worst_tile"] // 1472) == (1, 1)

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.program import Pipeline
 from ipu_keras.report import options_in_words as module
 from ipu_keras.report.options_in_words import ipus_in_words, options_in_words
@@ -37,12 +37,12 @@ def test_examples():
     ],
 )
 def test_ipus(options, words):
-    assert ipus_in_words(ModelOptions(**options)) == words
-    assert options_in_words(ModelOptions(**options))[0] == ("IPUs", words)
+    assert ipus_in_words(CostOptions(**options)) == words
+    assert options_in_words(CostOptions(**options))[0] == ("IPUs", words)
 
 
 def test_what_is_always_said():
-    assert options_in_words(ModelOptions()) == (
+    assert options_in_words(CostOptions()) == (
         ("IPUs", "1 IPU"),
         ("available memory proportion", "0.6"),
         ("steps per execution", "1"),
@@ -52,7 +52,7 @@ def test_what_is_always_said():
 
 
 def test_values_are_written_as_people_do():
-    options = ModelOptions(
+    options = CostOptions(
         recomputation=True,
         dtype="float16",
         steps_per_execution=2000,
@@ -79,7 +79,7 @@ def test_choices_of_a_pipeline_are_named_one_by_one():
         ),
     )
     found = options_in_words(
-        ModelOptions(pipeline=pipeline, gradient_accumulation_count=4, steps_per_execution=4)
+        CostOptions(pipeline=pipeline, gradient_accumulation_count=4, steps_per_execution=4)
     )
     assert found[-4:] == (
         ("IPU of each stage", "0, 1"),
@@ -97,6 +97,6 @@ def test_how_a_pipeline_computes_again_is_what_it_does():
         (PipelineSchedule.Sequential, "RecomputeAndBackpropagateInterleaved"),
     ):
         pipeline = Pipeline(device_mapping=(0, 1), schedule=schedule)
-        found = options_in_words(ModelOptions(pipeline=pipeline, recomputation=True))
+        found = options_in_words(CostOptions(pipeline=pipeline, recomputation=True))
         assert ("pipeline: recomputation mode", mode) in found
         assert "Auto" not in str(found)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hlo_graphs import staged_step
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.timing import time_pipeline
 from ipu_keras.machine.target import TARGETS
@@ -26,7 +26,7 @@ def report(count=8, batch_size=None, num_replicas=1, recomputation=False, **opti
         "step",
         staged_step(2),
         GC200,
-        ModelOptions(
+        CostOptions(
             gradient_accumulation_count=count,
             steps_per_execution=count,
             num_replicas=num_replicas,
@@ -101,7 +101,7 @@ def test_json():
 
 
 def test_options_as_plain_values():
-    options = ModelOptions(
+    options = CostOptions(
         pipeline=Pipeline(
             device_mapping=(0, 1),
             schedule=PipelineSchedule.Sequential,
@@ -111,7 +111,7 @@ def test_options_as_plain_values():
     plain = plain_options(options)
     assert plain["pipeline"]["device_mapping"] == [0, 1]
     assert plain["pipeline"]["weight_update_options"]["matmul_options"] == {"a": "b"}
-    assert list(plain_options(ModelOptions())) == [
+    assert list(plain_options(CostOptions())) == [
         "available_memory_proportion",
         "steps_per_execution",
         "dtype",

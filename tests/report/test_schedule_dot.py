@@ -2,7 +2,7 @@
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report, schedule_dot
@@ -17,7 +17,7 @@ def test_a_schedule():
         op("new", "add", (8,), 'w"1', "sorted"),
         results=("new",),
     )
-    model = model_graph("train", step, TARGETS["gc200"], ModelOptions())
+    model = model_graph("train", step, TARGETS["gc200"], CostOptions())
     first, second = (row.cycles for row in Report.of(model).rows)
     assert schedule_dot(model) == (
         'digraph "train" {\n'
@@ -35,5 +35,5 @@ def test_a_schedule():
 
 
 def test_backslashes_are_kept():
-    model = model_graph("a\\b", graph(argument("x", 8)), TARGETS["gc200"], ModelOptions())
+    model = model_graph("a\\b", graph(argument("x", 8)), TARGETS["gc200"], CostOptions())
     assert schedule_dot(model).startswith('digraph "a\\\\b" {')

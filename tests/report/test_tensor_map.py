@@ -5,7 +5,7 @@ import sys
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import TARGETS
@@ -16,7 +16,7 @@ SMALL = TARGETS["gc200"].with_numbers(num_tiles=4)
 
 
 def tensors(graph, **options):
-    model = model_graph("small", graph, SMALL, ModelOptions(**options))
+    model = model_graph("small", graph, SMALL, CostOptions(**options))
     ((name, found),) = tensor_map(model)["mappings"].items()
     assert name == "small"
     return {(row[0], row[1]): row[2:] for row in found}

@@ -7,7 +7,7 @@ from hlo_graphs import argument, graph, op, staged_step
 from html_tree import read_html
 
 import ipu_keras.report
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
@@ -19,7 +19,7 @@ HEADINGS = ["cycles per step", "samples/s", "fullest tile", "fits", "bound by"]
 
 def choice(size, target, name="step"):
     step = graph(argument("x", size, 64), op("y", "tanh", (size, 64), "x"))
-    report = Report.of(model_graph(name, step, target, ModelOptions()), batch_size=size)
+    report = Report.of(model_graph(name, step, target, CostOptions()), batch_size=size)
     return Choice({"batch_size": size, "target": target}, report)
 
 
@@ -40,7 +40,7 @@ def test_the_smallest_has_the_fewest_ipus_of_all_replicas_and_stages():
     step = staged_step(2, batch=4096, width=256)
 
     def row(**options):
-        model = model_graph("step", step, TARGETS["gc200"], ModelOptions(**options))
+        model = model_graph("step", step, TARGETS["gc200"], CostOptions(**options))
         return Choice(options, Report.of(model, batch_size=4096))
 
     pipeline = Pipeline(device_mapping=(0, 1))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hlo_graphs import graph, loop, op
 
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import TARGETS, Target
@@ -82,8 +82,8 @@ def test_graphs_and_their_models():
     window = op("y", "negate", (3,), "x", window_padding=((0, 1), (1, 0)))
     for one in (loop(4), graph(op("x", "iota", (3,)), window)):
         assert from_json(Graph, to_json(one)) == one
-    model = model_graph("loop", loop(4), TARGETS["gc200"], ModelOptions())
-    found = from_json(Model, to_json(model))
+    model = model_graph("loop", loop(4), TARGETS["gc200"], CostOptions())
+    found = from_json(ModelledProgram, to_json(model))
     assert to_json(found) == to_json(model)
     assert (found.program, found.costs) == (model.program, model.costs)
     assert list(found.regions.items()) == list(model.regions.items())

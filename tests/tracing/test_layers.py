@@ -5,7 +5,7 @@ import pytest
 from ipu_keras.ir import Op
 from ipu_keras.tracing.layers import (
     LayerNames,
-    Place,
+    LayerPlace,
     operation_path,
     with_inherited_places,
     with_place_of_caller,
@@ -89,24 +89,24 @@ def test_layers_of_names(path, layer, backward):
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("model/dense/MatMul", Place("model/dense")),
-        ("pipeline_stage_2/mul", Place("", stage=2)),
+        ("model/dense/MatMul", LayerPlace("model/dense")),
+        ("pipeline_stage_2/mul", LayerPlace("", stage=2)),
         # The scope of a stage is entered again.
-        ("pipeline_stage_0_1/model/dense/MatMul", Place("model/dense", stage=0)),
-        ("model/pipeline_stage_12_3/dense/MatMul", Place("model/dense", stage=12)),
+        ("pipeline_stage_0_1/model/dense/MatMul", LayerPlace("model/dense", stage=0)),
+        ("model/pipeline_stage_12_3/dense/MatMul", LayerPlace("model/dense", stage=12)),
         (
             "gradient_tape/pipeline_stage_1/model/dense/MatMul/MatMul_1",
-            Place("model/dense", backward=True, stage=1),
+            LayerPlace("model/dense", backward=True, stage=1),
         ),
         (
             "gradient_tape/pipeline_stage_1/rnn/while/pipeline_stage_1/rnn/while_grad/while",
-            Place("rnn", backward=True, stage=1),
+            LayerPlace("rnn", backward=True, stage=1),
         ),
-        ("weight_update/Add", Place("", weight_update=True)),
-        ("weight_update_1/sgd/Sub_1", Place("sgd", weight_update=True)),
+        ("weight_update/Add", LayerPlace("", weight_update=True)),
+        ("weight_update_1/sgd/Sub_1", LayerPlace("sgd", weight_update=True)),
         # An operation of that name is no scope.
-        ("dense/weight_update", Place("dense")),
-        ("dense/pipeline_stage_1", Place("dense")),
+        ("dense/weight_update", LayerPlace("dense")),
+        ("dense/pipeline_stage_1", LayerPlace("dense")),
     ],
 )
 def test_parts_of_a_step(path, place):

@@ -26,7 +26,7 @@ UNKNOWN_TRIPS = 1
 
 
 @dataclass(frozen=True)
-class _Scope:
+class _FlatGraph:
     """Where in the program a graph is written out, and how often it runs there."""
 
     prefix: str = ""
@@ -34,18 +34,18 @@ class _Scope:
     loops: tuple[LoopPart, ...] = ()
     branches: tuple[Branch, ...] = ()
 
-    def call(self, name: str) -> "_Scope":
+    def call(self, name: str) -> "_FlatGraph":
         return replace(self, prefix=f"{name}/")
 
-    def loop(self, name: str, trips: int, *, is_condition: bool = False) -> "_Scope":
-        return _Scope(
+    def loop(self, name: str, trips: int, *, is_condition: bool = False) -> "_FlatGraph":
+        return _FlatGraph(
             prefix=f"{name}/{'condition' if is_condition else 'body'}/",
             repeat=self.repeat * trips,
             loops=(*self.loops, LoopPart(name, is_condition)),
             branches=self.branches,
         )
 
-    def branch(self, name: str, index: int) -> "_Scope":
+    def branch(self, name: str, index: int) -> "_FlatGraph":
         return replace(
             self, prefix=f"{name}/branch{index}/", branches=(*self.branches, Branch(name, index))
         )
@@ -81,7 +81,7 @@ class _Flattener:
         self.alternatives: dict[str, str] = {}
         self.num_unknown_loops = 0
 
-    def run(self, graph: Graph, arguments: Sequence[str], scope: _Scope) -> tuple[str, ...]:
+    def run(self, graph: Graph, arguments: Sequence[str], scope: _FlatGraph) -> tuple[str, ...]:
         """Writes out a graph whose parameters are the given values; returns its results."""
         names: dict[str, str] = {}
         specs: dict[str, TensorSpec] = {}
@@ -144,7 +144,7 @@ class _Flattener:
         )
         return results
 
-    def _name(self, op: Op, scope: _Scope) -> str:
+    def _name(self, op: Op, scope: _FlatGraph) -> str:
         return self._unique(f"{scope.prefix}{op.name}") if scope.prefix else op.name
 
     def _unique(self, name: str) -> str:
@@ -156,7 +156,7 @@ class _Flattener:
         self._taken.add(found)
         return found
 
-    def _add(self, op: Op, scope: _Scope, role: str) -> list[str]:
+    def _add(self, op: Op, scope: _FlatGraph, role: str) -> list[str]:
         if "value" in op.attributes:  # of a scalar constant: equal ones are one
             (spec,) = op.outputs
             name = f"{spec.dtype}({op.attributes['value']})"
@@ -178,7 +178,7 @@ class _Flattener:
             # overwritten: in a body, both hold for variables.
             role = "constant" if self.values[read].role == "constant" else "variable"
             inner.values[read] = replace(self.values[read], role=role)
-        results = inner.run(self._functions[op.body[0]], reads, _Scope(prefix=f"{name}/"))
+        results = inner.run(self._functions[op.body[0]], reads, _FlatGraph(prefix=f"{name}/"))
         self.num_unknown_loops += inner.num_unknown_loops
         sets = tuple(replace(one, **_place_of(op)) for one in inner.compute_sets)
         # What the operation passes on, or has as a constant, keeps its name around it.
@@ -243,7 +243,7 @@ class _Flattener:
                 self.in_place[after[k]] = mine
         return after
 
-    def _carry(self, name: str, source: str, op: Op, scope: _Scope) -> str:
+    def _carry(self, name: str, source: str, op: Op, scope: _FlatGraph) -> str:
         """Adds a copy of a value to where a loop keeps it from one trip to the next."""
         value = Value(name, self.values[source].spec)
         self.values[name] = value
@@ -316,7 +316,7 @@ class _Flattener:
         op: Op,
         branch: "_Flattener",
         results: Sequence[str],
-        scope: _Scope,
+        scope: _FlatGraph,
         taken: Sequence[str],
     ) -> None:
         """Writes out a branch that takes memory and no time."""
@@ -358,7 +358,7 @@ def flatten(
     """
     taken = {op.name for op in graph.ops}
     flattener = _Flattener(graph.functions, work_of_branch, taken)
-    results = flattener.run(graph, (), _Scope())
+    results = flattener.run(graph, (), _FlatGraph())
     updates = _updates(graph, results)
     # A new value of a variable is written in place by whichever branch runs.
     read = {name for one in flattener.compute_sets for name in one.reads}

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import groupby
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
-from ipu_keras.cost.pipeline.schedule import Part, PipelinePlan, Work
+from ipu_keras.cost.pipeline.schedule import Activity, Part, PipelinePlan
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
 from ipu_keras.cost.pipeline.step_parts import position_of
 from ipu_keras.ir import Op
@@ -30,13 +30,13 @@ def place_stages(program: FlatProgram, plan: PipelinePlan) -> FlatProgram:
 def work_of_part(one: ComputeSet, source_ipu: int) -> Part:
     """Returns what a compute set, which reads first from `source_ipu`, is in the schedule."""
     if one.weight_update:
-        return Part(Work.WEIGHT_UPDATE, one.ipu)
+        return Part(Activity.WEIGHT_UPDATE, one.ipu)
     if one.family == COPY_FAMILY:
-        return Part(Work.COPY, source_ipu, one.stage, one.backward, one.ipu)
-    if one.ops[-1].kind in (Work.STASH.value, Work.UNSTASH.value):
-        return Part(Work(one.ops[-1].kind), one.ipu, one.stage, one.backward)
-    work = Work.BACKWARD if one.backward else Work.FORWARD
-    return Part(Work.RECOMPUTE if one.recomputed else work, one.ipu, one.stage, one.backward)
+        return Part(Activity.COPY, source_ipu, one.stage, one.backward, one.ipu)
+    if one.ops[-1].kind in (Activity.STASH.value, Activity.UNSTASH.value):
+        return Part(Activity(one.ops[-1].kind), one.ipu, one.stage, one.backward)
+    work = Activity.BACKWARD if one.backward else Activity.FORWARD
+    return Part(Activity.RECOMPUTE if one.recomputed else work, one.ipu, one.stage, one.backward)
 
 
 @dataclass(frozen=True)
@@ -241,14 +241,16 @@ def _stashing(
         sets = list(members)
         crossing = [one for one in sets if one.family == COPY_FAMILY and not one.weight_update]
         if taken.get(position):
-            yield _stash(program, sets[0], Work.UNSTASH, taken[position])
+            yield _stash(program, sets[0], Activity.UNSTASH, taken[position])
         yield from (one for one in sets if one.family != COPY_FAMILY or one.weight_update)
         if put.get(position):
-            yield _stash(program, sets[0], Work.STASH, put[position])
+            yield _stash(program, sets[0], Activity.STASH, put[position])
         yield from crossing
 
 
-def _stash(program: FlatProgram, part: ComputeSet, work: Work, names: Sequence[str]) -> ComputeSet:
+def _stash(
+    program: FlatProgram, part: ComputeSet, work: Activity, names: Sequence[str]
+) -> ComputeSet:
     specs = tuple(program.values[name].spec for name in names)
     size = sum(spec.nbytes for spec in specs)
     name = f"stage {part.stage} {'backward' if part.backward else 'forward'} {work.value}"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.cost.pipeline.placement import work_of_part
 from ipu_keras.cost.pipeline.schedule import (
+    Activity,
     Part,
     PipelinePlan,
     Step,
-    Work,
     check_schedule,
     parts_in_order,
     schedule_pipeline,
@@ -44,7 +44,7 @@ class PipelineRun:
         """Tile cycles for each stage to work on one micro-batch, copies not included."""
         totals: Counter[int] = Counter()
         for part, cycles in self.part_cycles.items():
-            if part.stage is not None and part.work is not Work.COPY:
+            if part.stage is not None and part.work is not Activity.COPY:
                 totals[part.stage] += cycles
         return tuple(totals[stage] for stage in range(self.plan.num_stages))
 
@@ -88,7 +88,7 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
         part = work_of_part(one, _source(one, program))
         if part not in scheduled:
             # What skips stages in one direction only waits within a part.
-            work = Work.BACKWARD if one.backward else Work.FORWARD
+            work = Activity.BACKWARD if one.backward else Activity.FORWARD
             part = Part(work, one.ipu, one.stage, one.backward)
         cycles[part] += cost.cycles * one.repeat
     part_cycles = dict(cycles)

@@ -19,7 +19,7 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 # results of other IPUs included, is what the stage's forward part has read.
 
 
-class Work(enum.Enum):
+class Activity(enum.Enum):
     """What an instruction of a pipeline does.
 
     - `FORWARD`, `BACKWARD`: computes a part of a stage.
@@ -39,7 +39,7 @@ class Work(enum.Enum):
     WEIGHT_UPDATE = "weight update"
 
 
-_LETTERS = {Work.RECOMPUTE: "R", Work.STASH: "S", Work.UNSTASH: "U"}
+_LETTERS = {Activity.RECOMPUTE: "R", Activity.STASH: "S", Activity.UNSTASH: "U"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Part:
     `stage` is `None` for the weight update; `to` is the IPU that a copy goes to.
     """
 
-    work: Work
+    work: Activity
     ipu: int
     stage: int | None = None
     backward: bool = False
@@ -70,7 +70,7 @@ class Instruction:
 
     def __str__(self) -> str:
         part = self.part
-        if part.work is Work.WEIGHT_UPDATE:
+        if part.work is Activity.WEIGHT_UPDATE:
             return "W"
         letter = _LETTERS.get(part.work, "B" if part.backward else "F")
         to = "" if part.to is None else f">{part.to}"
@@ -240,7 +240,7 @@ def schedule_pipeline(plan: PipelinePlan) -> tuple[Step, ...]:
     ]
     if plan.training:
         ipus = sorted(set(plan.device_mapping))
-        update = tuple(Instruction(Part(Work.WEIGHT_UPDATE, ipu)) for ipu in ipus)
+        update = tuple(Instruction(Part(Activity.WEIGHT_UPDATE, ipu)) for ipu in ipus)
         steps.append(Step(Phase.UPDATE, update))
     return tuple(steps)
 
@@ -282,18 +282,20 @@ def _instructions(
 def _arrivals(plan: PipelinePlan, running: Sequence[tuple[int, int]]) -> list[Instruction]:
     """Returns the copies of what the parts before those of a step made."""
     return [
-        Instruction(Part(Work.COPY, plan.ipu_of(before), *plan.parts_in_order[before], to), batch)
+        Instruction(
+            Part(Activity.COPY, plan.ipu_of(before), *plan.parts_in_order[before], to), batch
+        )
         for before, batch in sorted((position - 1, batch) for position, batch in running)
         if before >= 0
         for to in plan.copies_of(before)
     ]
 
 
-def _works(backward: bool, *, stashed: bool, again: bool) -> list[Work]:
+def _works(backward: bool, *, stashed: bool, again: bool) -> list[Activity]:
     if backward:
-        before = [Work.UNSTASH] * stashed + [Work.RECOMPUTE] * again
-        return [*before, Work.BACKWARD]
-    return [Work.FORWARD] + [Work.STASH] * stashed
+        before = [Activity.UNSTASH] * stashed + [Activity.RECOMPUTE] * again
+        return [*before, Activity.BACKWARD]
+    return [Activity.FORWARD] + [Activity.STASH] * stashed
 
 
 def check_schedule(plan: PipelinePlan, steps: Sequence[Step]) -> None:
@@ -316,7 +318,7 @@ def _times_of_parts(steps: Sequence[Step]) -> dict[tuple[int | None, bool, int |
     when: dict[tuple[int | None, bool, int | None], list[int]] = {}
     for time, step in enumerate(steps):
         for one in step.instructions:
-            if one.part.work in (Work.FORWARD, Work.BACKWARD):
+            if one.part.work in (Activity.FORWARD, Activity.BACKWARD):
                 key = one.part.stage, one.part.backward, one.micro_batch
                 when.setdefault(key, []).append(time)
     return when
@@ -328,9 +330,9 @@ def _check_stashes(plan: PipelinePlan, steps: Sequence[Step]) -> None:
     stashed: dict[int | None, list[int | None]] = {}
     for instruction in (one for step in steps for one in step.instructions):
         part, waiting = instruction.part, stashed.setdefault(instruction.part.stage, [])
-        if part.work is Work.STASH:
+        if part.work is Activity.STASH:
             waiting.append(instruction.micro_batch)
-        elif part.work is Work.UNSTASH:
+        elif part.work is Activity.UNSTASH:
             assert waiting[:1] == [instruction.micro_batch], f"{instruction} takes back {waiting}"
             waiting.pop(0)
         assert part.stage is None or len(waiting) <= counts[part.stage], f"{instruction} overflows"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ipu_keras.cost.pipeline.schedule import Instruction, Part, Phase, Step, Work
+from ipu_keras.cost.pipeline.schedule import Activity, Instruction, Part, Phase, Step
 
 # The IPUs of a pipeline synchronize between steps. Of S stages that take f forward and b
 # backward, on IPUs of their own, with N micro-batches:
@@ -71,8 +71,8 @@ def time_pipeline(steps: Sequence[Step], cycles: Mapping[Part, int]) -> Pipeline
     starts = [0]
     by_phase: Counter[Phase] = Counter()
     for step in steps:
-        work = [i for i in step.instructions if i.part.work is not Work.COPY]
-        copies = [i for i in step.instructions if i.part.work is Work.COPY]
+        work = [i for i in step.instructions if i.part.work is not Activity.COPY]
+        copies = [i for i in step.instructions if i.part.work is Activity.COPY]
         # First copies cross, those between different pairs of IPUs at the same time; then each
         # IPU does its work.
         end, found = _lined_up(copies, cycles, starts[-1], lambda part: (part.ipu, part.to))

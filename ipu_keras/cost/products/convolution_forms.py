@@ -11,7 +11,7 @@ from ipu_keras.machine.target import Target
 
 
 @dataclass(frozen=True)
-class Form:
+class ConvolutionForm:
     """A way to compute a convolution: a vertex, after transforms.
 
     Args:
@@ -77,7 +77,7 @@ def _flattened(convolution: Convolution) -> Convolution:
     )
 
 
-def _expanded(form: Form, dimensions: range) -> Form:
+def _expanded(form: ConvolutionForm, dimensions: range) -> ConvolutionForm:
     """Returns the form with the kernel's elements along some dimensions as channels."""
     convolution = form.convolution
     kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
@@ -97,10 +97,10 @@ def _expanded(form: Form, dimensions: range) -> Form:
     # Weights lose the same dimensions; those of a weight gradient are large.
     num_bytes = input_bytes(expanded) + weight_bytes(expanded)
     copies = (*form.copies, (num_bytes, together))
-    return Form(form.method, expanded, (*form.transforms, "expand"), copies)
+    return ConvolutionForm(form.method, expanded, (*form.transforms, "expand"), copies)
 
 
-def _combined(form: Form) -> Form:
+def _combined(form: ConvolutionForm) -> ConvolutionForm:
     """Returns the form with groups joined until they fill the matrix unit."""
     convolution = form.convolution
     wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
@@ -109,10 +109,10 @@ def _combined(form: Form) -> Form:
     combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
     atom = element_bytes(convolution.dtype)
     copies = (*form.copies, (weight_bytes(combined), atom))
-    return Form(form.method, combined, (*form.transforms, "combine groups"), copies)
+    return ConvolutionForm(form.method, combined, (*form.transforms, "combine groups"), copies)
 
 
-def _padded(form: Form, grain: int) -> Form:
+def _padded(form: ConvolutionForm, grain: int) -> ConvolutionForm:
     """Returns the form with input channels filled with zeros to whole groups."""
     if form.in_channels % grain == 0:
         return form
@@ -124,7 +124,7 @@ def _padded(form: Form, grain: int) -> Form:
     return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
 
 
-def _on_matrix_unit(form: Form) -> Form:
+def _on_matrix_unit(form: ConvolutionForm) -> ConvolutionForm:
     """Returns the form padded to the unit's channels, and flat if the kernel allows it."""
     padded = _padded(form, vertices.channels_per_unit(form.convolution.dtype))
     if math.prod(form.convolution.kernel) > 1:
@@ -133,10 +133,10 @@ def _on_matrix_unit(form: Form) -> Form:
     return dataclasses.replace(padded, method="amp 1x1", convolution=flat)
 
 
-def forms_of(target: Target, convolution: Convolution) -> Iterator[Form]:
+def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionForm]:
     """Yields every way to compute a convolution that is worth costing."""
     # One form at least needs no interleaved memory: the plan for when there is none.
-    plain = Form("horizontal mac", convolution)
+    plain = ConvolutionForm("horizontal mac", convolution)
     bases = [plain]
     if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
         bases.append(_combined(plain))

@@ -13,7 +13,12 @@ import numpy as np
 
 from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.cost.products import convolution_vertices as vertices
-from ipu_keras.cost.products.convolution_forms import Form, forms_of, input_bytes, weight_bytes
+from ipu_keras.cost.products.convolution_forms import (
+    ConvolutionForm,
+    forms_of,
+    input_bytes,
+    weight_bytes,
+)
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
 from ipu_keras.cost.vertices.vertices import rearrange
 from ipu_keras.machine.target import Confidence, Target
@@ -105,7 +110,7 @@ def _divisors(size: int) -> set[int]:
     return {*small, *(size // d for d in small)}
 
 
-def _candidates(target: Target, form: Form, num_tiles: int) -> Array:
+def _candidates(target: Target, form: ConvolutionForm, num_tiles: int) -> Array:
     """Returns one column of parts for each way to fill the tiles, without serial steps."""
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
@@ -147,7 +152,7 @@ def _fullest(grid: Array, most: int = 6000) -> Array:
     return grid[:, np.argsort(idle, kind="stable")[:most]]
 
 
-def _with_serial_steps(form: Form, grains: tuple[int, int], grid: Array) -> Array:
+def _with_serial_steps(form: ConvolutionForm, grains: tuple[int, int], grid: Array) -> Array:
     """Returns the candidates in every number of serial steps, over one kind of channels."""
     steps = []
     most = (ceil_divide(form.in_channels, grains[0]), ceil_divide(form.out_channels, grains[1]))
@@ -175,7 +180,7 @@ class _Share:
     outputs: Array
 
     @classmethod
-    def of(cls, target: Target, form: Form, grid: Array) -> "_Share":
+    def of(cls, target: Target, form: ConvolutionForm, grid: Array) -> "_Share":
         convolution = form.convolution
         in_grain, out_grain = form.grains(target)
         size = element_bytes(convolution.dtype)
@@ -205,7 +210,7 @@ class _Share:
         )
 
 
-def _vertex_cycles(target: Target, form: Form, share: _Share) -> Array:
+def _vertex_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Array:
     convolution = form.convolution
     types: dict[str, Any] = {
         "dtype": convolution.dtype,
@@ -253,7 +258,7 @@ def _vertex_cycles(target: Target, form: Form, share: _Share) -> Array:
     )
 
 
-def _slic_cycles(target: Target, form: Form, share: _Share) -> Array:
+def _slic_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Array:
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
     together = vertices.SLIC_CHANNELS // in_grain
@@ -299,7 +304,9 @@ def _phase(target: Target, num_bytes: Array) -> Array:
     return np.where(num_bytes > 0, fixed + num_bytes / target.exchange_bytes, 0)
 
 
-def _received(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Array, Array]:
+def _received(
+    target: Target, form: ConvolutionForm, grid: Array, share: _Share
+) -> tuple[Array, Array]:
     """Returns the bytes of inputs and weights that the fullest tile does not hold itself."""
     convolution = form.convolution
     # Operands are spread evenly over the tiles that use them, each with its own share already.
@@ -309,7 +316,9 @@ def _received(target: Target, form: Form, grid: Array, share: _Share) -> tuple[A
     return np.maximum(share.input_bytes - inputs, 0), np.maximum(share.weight_bytes - weights, 0)
 
 
-def _reduce(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Array, Array]:
+def _reduce(
+    target: Target, form: ConvolutionForm, grid: Array, share: _Share
+) -> tuple[Array, Array]:
     """Returns the cycles to sum and cast partials, and the bytes of them that a tile receives."""
     dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
     parts = grid[_IN] * grid[_KERNEL]
@@ -326,7 +335,7 @@ def _reduce(target: Target, form: Form, grid: Array, share: _Share) -> tuple[Arr
     return np.where(parts > 1, moved + target.launch_cycles + sums, alone), num_bytes
 
 
-def _copy_cycles(target: Target, form: Form, num_tiles: int) -> float:
+def _copy_cycles(target: Target, form: ConvolutionForm, num_tiles: int) -> float:
     """Returns the cycles of the transforms, which all tiles share."""
     cycles = 0.0
     for num_bytes, together in form.copies:
@@ -340,7 +349,7 @@ def _copy_cycles(target: Target, form: Form, num_tiles: int) -> float:
     return cycles
 
 
-def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
+def _cost(target: Target, form: ConvolutionForm, grid: Array, num_tiles: int) -> _Cost:
     share = _Share.of(target, form, grid)
     steps = grid[_SERIAL_IN] * grid[_SERIAL_OUT]
     inputs, weights = _received(target, form, grid, share)
@@ -363,7 +372,7 @@ def _cost(target: Target, form: Form, grid: Array, num_tiles: int) -> _Cost:
     )
 
 
-def _is_measured(target: Target, form: Form) -> bool:
+def _is_measured(target: Target, form: ConvolutionForm) -> bool:
     """Whether the model was checked against hardware for such a form."""
     # Grouped convolutions were measured too, and are far slower than their plans.
     convolution = form.convolution
@@ -376,7 +385,9 @@ def _is_measured(target: Target, form: Form) -> bool:
     )
 
 
-def _plan_of(target: Target, form: Form, parts: Array, cost: _Cost, index: int) -> ConvolutionPlan:
+def _plan_of(
+    target: Target, form: ConvolutionForm, parts: Array, cost: _Cost, index: int
+) -> ConvolutionPlan:
     split = [int(n) for n in parts]
     return ConvolutionPlan(
         method=form.method,
@@ -402,7 +413,7 @@ def _plan_of(target: Target, form: Form, parts: Array, cost: _Cost, index: int) 
 
 def _best(
     target: Target,
-    costs: list[tuple[Form, Array, _Cost]],
+    costs: list[tuple[ConvolutionForm, Array, _Cost]],
     most_bytes: float,
     most_interleaved: float,
 ) -> ConvolutionPlan | None:

@@ -79,7 +79,7 @@ def with_batched_lookups(graph: Graph) -> Graph:
         return replace(graph, functions=functions)
     # Numbers of rows are taken to lie within the table of their element of the batch, as those
     # of TensorFlow's gradients do.
-    values = _Values(graph.ops)
+    values = _Producers(graph.ops)
     ops: list[Op] = []
     renamed: dict[str, str] = {}
     indices: list[str] = []
@@ -99,7 +99,7 @@ def with_batched_lookups(graph: Graph) -> Graph:
     return replace(graph, ops=tuple(ops), results=results, functions=functions)
 
 
-class _Values:
+class _Producers:
     """Knows which operation makes a value, and its shape."""
 
     def __init__(self, ops: Collection[Op]) -> None:
@@ -162,7 +162,7 @@ def _is_zero(constant: Op) -> bool:
     return constant.attributes.get("value") == 0
 
 
-def _batched(op: Op, values: _Values) -> tuple[Op, ...]:
+def _batched(op: Op, values: _Producers) -> tuple[Op, ...]:
     """Returns what an operation becomes, the last with its result; nothing if it is not batched."""
     terms = _TERMS[op.kind]
     if len(op.outputs) != 1 or op.attributes.get(terms.table_batching):
@@ -172,7 +172,7 @@ def _batched(op: Op, values: _Values) -> tuple[Op, ...]:
     return _without_counters(op, terms, values) or _of_short_tables(op, terms, values)
 
 
-def _without_counters(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
+def _without_counters(op: Op, terms: _Terms, values: _Producers) -> tuple[Op, ...]:
     """Drops components that count up from index vectors."""
     axis, dims = op.attributes["index_vector_dim"], op.attributes[terms.looked_up]
     vectors = values.made_by.get(op.inputs[1])
@@ -210,7 +210,7 @@ def _without_counters(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
 
 
 def _joined(
-    op: Op, vectors: Op, kept: Sequence[str], values: _Values
+    op: Op, vectors: Op, kept: Sequence[str], values: _Producers
 ) -> tuple[tuple[Op, ...], str]:
     """Returns the operations that join the components that are left, and the vectors' name."""
     if len(kept) == 1:
@@ -224,7 +224,7 @@ def _joined(
     return (joined,), joined.name
 
 
-def _of_short_tables(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
+def _of_short_tables(op: Op, terms: _Terms, values: _Producers) -> tuple[Op, ...]:
     """Makes one long table the tables of the elements of the batch."""
     long, dropped = values.shape(op.inputs[0]), op.attributes[terms.dropped]
     if op.attributes[terms.looked_up] != (0,) or dropped != (0,):
@@ -266,7 +266,7 @@ def _of_short_tables(op: Op, terms: _Terms, values: _Values) -> tuple[Op, ...]:
     return (*made, _reshape(op, "flat", op.name, spec))
 
 
-def _offsets(name: str, values: _Values) -> tuple[str, dict[int, int]]:
+def _offsets(name: str, values: _Producers) -> tuple[str, dict[int, int]]:
     """Returns what progressions are added to, and their steps by their axes."""
     op = values.made_by.get(name)
     while op is not None and op.kind == "reshape":

@@ -144,7 +144,7 @@ class BatchedLookups:
 
 
 @dataclass(frozen=True)
-class _Share:
+class _TablesOfTile:
     """What one tile has: so many tables, and so many columns of each."""
 
     num_tables: int
@@ -208,17 +208,17 @@ def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
     return _found(target, share, [vertex], [received], "columns")
 
 
-def _share_of(target: Target, lookups: BatchedLookups) -> _Share:
+def _share_of(target: Target, lookups: BatchedLookups) -> _TablesOfTile:
     tables_each = math.ceil(lookups.num_tables / target.num_tiles)
     groups = math.ceil(lookups.num_tables / tables_each)
     tiles_each = max(target.num_tiles // groups, 1)
     columns = math.ceil(lookups.row_elements / min(max(lookups.row_elements, 1), tiles_each))
     parts = math.ceil(lookups.row_elements / max(columns, 1))
-    return _Share(tables_each, columns, groups * parts, max(tiles_each // max(parts, 1), 1))
+    return _TablesOfTile(tables_each, columns, groups * parts, max(tiles_each // max(parts, 1), 1))
 
 
 def _gathers(
-    target: Target, lookups: BatchedLookups, share: _Share, result_bytes: int
+    target: Target, lookups: BatchedLookups, share: _TablesOfTile, result_bytes: int
 ) -> Iterator[Cost]:
     def vertex(num_lookups: int) -> VertexCycles:
         return vertices.multi_slice(
@@ -246,7 +246,7 @@ def _gathers(
 
 def _found(
     target: Target,
-    share: _Share,
+    share: _TablesOfTile,
     stages: Sequence[VertexCycles],
     received: Sequence[int],
     shared: str,

@@ -17,7 +17,7 @@ _NUMBER_CYCLES = 4
 
 
 @dataclass(frozen=True)
-class _Part:
+class _WorkOfSample:
     """What is done for each sample, `times` on average: random numbers and XLA's operations."""
 
     times: float
@@ -71,27 +71,27 @@ _GREATEST_MEAN = 10
 _SQUEEZE = ("multiply",) * 6 + ("add", "subtract", "compare", "compare")
 _LOGARITHMS = ("log", "log", "multiply", "multiply", "subtract", "add", "add", "compare")
 _POWER = ("log", "divide", "exponential", "multiply", "multiply")
-_SAMPLES: Mapping[str, tuple[_Part, ...]] = {
+_SAMPLES: Mapping[str, tuple[_WorkOfSample, ...]] = {
     "gamma": (
-        _Part(gamma_rounds(1), 2, _SQUEEZE),
-        _Part(gamma_rounds(1) * 0.0331 * 3, 0, _LOGARITHMS),
-        _Part(1, 1, _POWER),
+        _WorkOfSample(gamma_rounds(1), 2, _SQUEEZE),
+        _WorkOfSample(gamma_rounds(1) * 0.0331 * 3, 0, _LOGARITHMS),
+        _WorkOfSample(1, 1, _POWER),
     ),
     "poisson": (
-        _Part(1, 0, ("negate", "exponential")),
-        _Part(_GREATEST_MEAN + 1, 1, ("multiply", "compare", "add")),
+        _WorkOfSample(1, 0, ("negate", "exponential")),
+        _WorkOfSample(_GREATEST_MEAN + 1, 1, ("multiply", "compare", "add")),
     ),
     "binomial": (
-        _Part(1, 0, ("log-plus-one",)),
-        _Part(_GREATEST_MEAN + 1, 1, ("log", "divide", "ceil", "add", "compare", "add")),
+        _WorkOfSample(1, 0, ("log-plus-one",)),
+        _WorkOfSample(_GREATEST_MEAN + 1, 1, ("log", "divide", "ceil", "add", "compare", "add")),
     ),
 }
 # poprand's vertex draws vectors and takes a fixed number of rounds, so that what is left is
 # beyond the bound of 2 with a probability of 1e-4 at most; a triangle is drawn for that.
-_VECTORS: Mapping[str, tuple[_Part, ...]] = {
+_VECTORS: Mapping[str, tuple[_WorkOfSample, ...]] = {
     "truncated_normal": (
-        _Part(truncated_normal_rounds(2), 1, ("abs", "compare", "and", "or")),
-        _Part(1, 2, ("add", "multiply")),
+        _WorkOfSample(truncated_normal_rounds(2), 1, ("abs", "compare", "and", "or")),
+        _WorkOfSample(1, 2, ("add", "multiply")),
     ),
 }
 
@@ -129,6 +129,6 @@ def rejecting_draw(
     return VertexCycles(cycles, Confidence.GUESSED)
 
 
-def _cycles(part: _Part, dtype: str) -> float:
+def _cycles(part: _WorkOfSample, dtype: str) -> float:
     rates = [rate_of(name, dtype)[1] for name in part.operations]
     return sum(rate.cycles / rate.vector for rate in rates)

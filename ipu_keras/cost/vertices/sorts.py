@@ -18,7 +18,7 @@ from ipu_keras.machine.target import Target
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _SortingPass:
     """Comparisons of elements that lie so far apart, among so many elements of one sort."""
 
     num_elements: int
@@ -63,7 +63,7 @@ def sort_cost(
     return min(ways, key=lambda way: way.cycles)
 
 
-def _passes(length: int, num_largest: int | None) -> list[_Pass]:
+def _passes(length: int, num_largest: int | None) -> list[_SortingPass]:
     """Returns the passes of a network for so many elements."""
     depth = (length - 1).bit_length()
     # All are sorted by merging runs, each pass of a merge at half the distance of the one
@@ -71,19 +71,21 @@ def _passes(length: int, num_largest: int | None) -> list[_Pass]:
     # runs make one, which is sorted again by a merge, until one is left.
     runs = depth if num_largest is None else min((num_largest - 1).bit_length(), depth)
     passes = [
-        _Pass(length, 1 << exponent) for merged in range(runs) for exponent in range(merged, -1, -1)
+        _SortingPass(length, 1 << exponent)
+        for merged in range(runs)
+        for exponent in range(merged, -1, -1)
     ]
     for _ in range(depth - runs):
-        passes.append(_Pass(length, 1 << runs))
+        passes.append(_SortingPass(length, 1 << runs))
         length = math.ceil(length / 2)
-        passes += [_Pass(length, 1 << exponent) for exponent in range(runs - 1, -1, -1)]
+        passes += [_SortingPass(length, 1 << exponent) for exponent in range(runs - 1, -1, -1)]
     return passes
 
 
 def _cycles(
     target: Target,
     operands: Sequence[TensorSpec],
-    passes: Sequence[_Pass],
+    passes: Sequence[_SortingPass],
     parts: int,
     num_sorts: int,
     is_apart: bool,

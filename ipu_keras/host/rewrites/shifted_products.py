@@ -48,7 +48,7 @@ _Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _ConvolutionLayer:
     """A convolution, and what is done to its result and to nothing else.
 
     Args:
@@ -95,7 +95,7 @@ def _is_covered(op: tf.Operation) -> bool:
     )
 
 
-def _pays(layer: _Layer) -> bool:
+def _pays(layer: _ConvolutionLayer) -> bool:
     num_products, in_window = _num_products(layer.convolution), math.prod(layer.window)
     most = _MOST_POOLED_PRODUCTS if in_window > 1 else _MOST_PRODUCTS
     return num_products <= most and num_products * in_window <= _MOST_IN_A_WINDOW
@@ -105,7 +105,7 @@ def _num_products(convolution: tf.Operation) -> int:
     return math.prod(static_sizes(convolution.inputs[1])[:3])
 
 
-def _layer_of(convolution: tf.Operation) -> _Layer:
+def _layer_of(convolution: tf.Operation) -> _ConvolutionLayer:
     bias = activation = None
     window = 1, 1
     (result,) = convolution.outputs
@@ -119,7 +119,7 @@ def _layer_of(convolution: tf.Operation) -> _Layer:
     if op is not None and op.type == "MaxPool" and _parts_images(op):
         (rows, columns), result = op.get_attr("ksize")[1:3], op.outputs[0]
         window = rows, columns
-    return _Layer(convolution, bias, activation, result, window)
+    return _ConvolutionLayer(convolution, bias, activation, result, window)
 
 
 def _only_user(tensor: tf.Tensor) -> tf.Operation | None:
@@ -154,7 +154,7 @@ def _parts_images(pooling: tf.Operation) -> bool:
     )
 
 
-def _computed(layer: _Layer) -> tf.Tensor:
+def _computed(layer: _ConvolutionLayer) -> tf.Tensor:
     convolution, activation = layer.convolution, layer.activation
     rows, columns = convolution.get_attr("strides")[1:3]
     edges = _edges(convolution)

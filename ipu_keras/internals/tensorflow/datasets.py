@@ -59,13 +59,13 @@ _ITERATOR = PrivateName(
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainedDataset:
     """A transformation or a source in a chain of datasets, and the dataset that it makes."""
 
     dataset: Any
 
 
-class Batched(Step):
+class Batched(ChainedDataset):
     """The transformation `batch`."""
 
     @property
@@ -79,7 +79,7 @@ class Batched(Step):
         return bool(self.dataset._drop_remainder)
 
 
-class Repeated(Step):
+class Repeated(ChainedDataset):
     """The transformation `repeat`."""
 
     @property
@@ -88,7 +88,7 @@ class Repeated(Step):
         return int(self.dataset._count)
 
 
-class Shuffled(Step):
+class Shuffled(ChainedDataset):
     """The transformation `shuffle`."""
 
     @property
@@ -107,7 +107,7 @@ class Shuffled(Step):
         return bool(self.dataset._reshuffle_each_iteration)
 
 
-class Sliced(Step):
+class Sliced(ChainedDataset):
     """The source `from_tensor_slices`."""
 
     @property
@@ -116,7 +116,7 @@ class Sliced(Step):
         return self.dataset._tensors
 
 
-def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
+def steps_of(dataset: tf.data.Dataset) -> Iterator[ChainedDataset]:
     """Yields how a dataset is made, the last step first.
 
     `prefetch` and `with_options`, which leave the elements alone, are not among the steps.
@@ -130,7 +130,7 @@ def steps_of(dataset: tf.data.Dataset) -> Iterator[Step]:
     step: Any = dataset
     while step is not None:
         step = without_read_ahead(step)
-        yield kinds.get(type(step), Step)(step)
+        yield kinds.get(type(step), ChainedDataset)(step)
         step = getattr(step, "_input_dataset", None)
 
 

@@ -50,7 +50,7 @@ class UnsupportedArgumentError(NotImplementedError, ValueError):
 
 
 @dataclass
-class _States:
+class _LayerStates:
     """Variables of a stateful layer.
 
     Keras does not look into a dataclass, so that they are none of the layer's weights, as in
@@ -114,7 +114,7 @@ class PopnnRNN(keras.layers.Layer):
         self.available_memory_proportion_bwd = proportions["available_memory_proportion_bwd"]
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._states: _States | None = None
+        self._states: _LayerStates | None = None
 
     def _refuse_unsupported(self, arguments: Mapping[str, Any]) -> None:
         for name, default in _UNSUPPORTED.items():
@@ -189,7 +189,7 @@ class PopnnRNN(keras.layers.Layer):
                 f"`batch_size`, or a `batch_shape`. Received: stateful=True of {self.name!r}"
             )
         if self._states is None:
-            self._states = _States(
+            self._states = _LayerStates(
                 [
                     keras.Variable(
                         tf.zeros((batch_size, self.units)),

@@ -62,7 +62,9 @@ def gru(
     >>> gru(x, state, tf.ones((2, 3)), tf.ones((1, 3)), bias).shape
     TensorShape([3, 1, 1])
     """
-    functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after)
+    functions = _GruFunctions(
+        ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after
+    )
     mask = step_mask(mask)
     tensors = (inputs, initial_h, kernel, recurrent_kernel, bias)
     # The gradient below needs derivatives that depend on one number each. Softmax has none:
@@ -124,7 +126,7 @@ def gru_inference(
     """
     return _inference(
         *(inputs, initial_h, kernel, recurrent_kernel, bias, attention),
-        _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after),
+        _GruFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after),
         step_mask(mask),
         partials_dtype,
         return_sequences,
@@ -214,7 +216,7 @@ class _Factors:
 
 
 @dataclass(frozen=True)
-class _Functions:
+class _GruFunctions:
     """The activations, and whether the reset gate comes after the product."""
 
     activation: Activation

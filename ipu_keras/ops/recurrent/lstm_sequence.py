@@ -57,7 +57,7 @@ def lstm(
     >>> outputs.shape, cell.shape
     (TensorShape([3, 1, 1]), TensorShape([1, 1]))
     """
-    functions = _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation])
+    functions = _LstmFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation])
     mask = step_mask(mask)
     tensors = (inputs, initial_h, initial_c, kernel, recurrent_kernel, bias)
     # The gradient below needs derivatives that depend on one number each. Softmax has none:
@@ -111,7 +111,7 @@ def lstm_inference(
     """
     return _inference(
         *(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias),
-        _Functions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation]),
+        _LstmFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation]),
         step_mask(mask),
         partials_dtype,
         return_sequences=return_sequences,
@@ -137,7 +137,7 @@ def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials,
 
 
 @dataclass(frozen=True)
-class _Functions:
+class _LstmFunctions:
     activation: Activation
     recurrent_activation: Activation
 

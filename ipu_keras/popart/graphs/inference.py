@@ -28,7 +28,7 @@ from ipu_keras.popart.model.parsing import parsed_graph
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS, operation_of
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 
 # Values of up to so many elements are kept: shapes, axes and the like, on which other shapes
 # depend. Weights are larger, and no shape depends on them.
@@ -221,7 +221,7 @@ def _by_tracing(
     known = {
         name: result.known
         for name, result in zip(proto.output, results, strict=True)
-        if isinstance(result, Value)
+        if isinstance(result, LaidOutTensor)
         and result.known is not None
         and result.known.size <= MOST_KNOWN_ELEMENTS
     }
@@ -248,14 +248,14 @@ def _are_static_ones_known(
     )
 
 
-def _made(name: str, around: Surroundings) -> Value:
+def _made(name: str, around: Surroundings) -> LaidOutTensor:
     """Returns a known value, or a placeholder of the tensor's type in the graph being traced."""
     if name in around.known:
-        return Value(known=around.known[name])
+        return LaidOutTensor(known=around.known[name])
     type_ = around.types[name]
     assert type_ is not None
     element = dtype_of(type_.tensor_type.elem_type)
-    return Value(tf.compat.v1.placeholder(tf.as_dtype(element), shape_of(type_)))
+    return LaidOutTensor(tf.compat.v1.placeholder(tf.as_dtype(element), shape_of(type_)))
 
 
 def _type_of(result: Any, given: onnx.TypeProto | None) -> onnx.TypeProto | None:

@@ -115,19 +115,19 @@ def check_graph(proto: GraphProto, opsets: Mapping[str, int]) -> None:
 
 
 @dataclass
-class _Scope:
+class _TensorsInReach:
     """The tensors that the nodes of a graph may take, with those of the graphs around it.
 
     `names` grows while the nodes are checked in their order.
     """
 
     graph: GraphProto
-    around: "_Scope | None"
+    around: "_TensorsInReach | None"
     names: set[str] = field(default_factory=set)
 
-    def outwards(self) -> "Iterator[_Scope]":
+    def outwards(self) -> "Iterator[_TensorsInReach]":
         """Yields this scope, then those around it."""
-        scope: _Scope | None = self
+        scope: _TensorsInReach | None = self
         while scope is not None:
             yield scope
             scope = scope.around
@@ -175,11 +175,13 @@ def _check_version(domain: str, version: int) -> None:
     )
 
 
-def _check_graph(proto: GraphProto, opsets: Mapping[str, int], around: _Scope | None) -> None:
+def _check_graph(
+    proto: GraphProto, opsets: Mapping[str, int], around: _TensorsInReach | None
+) -> None:
     _text(proto.name, "The name of a graph")
     if len(proto.sparse_initializer):
         raise popart_exception("It has sparse initialisers. Expected: dense ones only.")
-    scope = _Scope(proto, around)
+    scope = _TensorsInReach(proto, around)
     for each in proto.input:
         _add_given(scope, each.name, "inputs")
         _check_type(each)
@@ -213,7 +215,7 @@ def _check_graph(proto: GraphProto, opsets: Mapping[str, int], around: _Scope | 
             )
 
 
-def _add_given(scope: _Scope, given: Any, what: str) -> None:
+def _add_given(scope: _TensorsInReach, given: Any, what: str) -> None:
     name = _text(given, f"A name among the {what}")
     if not name or name in scope.names:
         raise popart_exception(
@@ -237,7 +239,7 @@ def _check_type(proto: onnx.ValueInfoProto) -> None:
     check_dimensions(declared_sizes(kind.shape), what)
 
 
-def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _Scope) -> None:
+def _check_node(node: NodeProto, opsets: Mapping[str, int], scope: _TensorsInReach) -> None:
     kind = _text(node.op_type, "The kind of a node")
     domain = _text(node.domain, "The domain of a node") or AI_ONNX
     _text(node.name, "The name of a node")
@@ -322,7 +324,7 @@ def _check_attributes(
     attributes: Iterable[AttributeProto],
     signature: _Signature,
     opsets: Mapping[str, int],
-    scope: _Scope,
+    scope: _TensorsInReach,
 ) -> None:
     seen: set[str] = set()
     for each in attributes:
@@ -384,7 +386,7 @@ def _title(node: NodeProto) -> str:
     return f"In {node.op_type} {called!r}"
 
 
-def _why_missing(name: str, node: NodeProto, scope: _Scope) -> str:
+def _why_missing(name: str, node: NodeProto, scope: _TensorsInReach) -> str:
     """Says why a tensor that a node takes does not exist: a cycle, the order, or no maker."""
     for around in scope.outwards():
         nodes = around.graph.node

@@ -24,7 +24,7 @@ _PART_BYTES = 2**24
 
 
 @dataclass(frozen=True)
-class Place:
+class FileRange:
     """Where the data of a tensor is.
 
     Args:
@@ -56,12 +56,12 @@ class ExternalData:
                 f"{error.strerror}. It has to be where the model's author had it, beside the model."
             ) from error
 
-    def place_of(self, tensor: onnx.TensorProto) -> Place:
+    def place_of(self, tensor: onnx.TensorProto) -> FileRange:
         """Returns where the data of an external tensor lies, which must be within the folder."""
         entries, where = _entries(tensor), _what(tensor)
         location = entries.get("location", "")
         path = self._path(location, where)
-        return Place(location, path, _count(entries, "offset", where) or 0)
+        return FileRange(location, path, _count(entries, "offset", where) or 0)
 
     @cached_property
     def _folder(self) -> Path:

@@ -24,7 +24,7 @@ class Node:
         inputs: Names of tensors; the name of an optional input that is left out is empty.
         outputs: Names of tensors; the name of an output that nobody needs is empty.
         name: The name that users gave the node, which may be empty.
-        attributes: By name, an integer, float, string, array, `Graph`, or a list of these.
+        attributes: By name, an integer, float, string, array, `OnnxGraph`, or a list of these.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class GraphInput:
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """Nodes in an order in which they can run, with the tensors that they begin with.
 
     Args:
@@ -86,7 +86,7 @@ class Graph:
         for node in self.nodes:
             yield node
             for attribute in node.attributes.values():
-                if isinstance(attribute, Graph):
+                if isinstance(attribute, OnnxGraph):
                     yield from attribute.all_nodes()
 
     def tensor_names(self) -> list[str]:
@@ -96,8 +96,8 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Model:
+class OnnxModel:
     """A main graph, and the opset of each domain that it was written for."""
 
-    graph: Graph
+    graph: OnnxGraph
     opsets: Mapping[str, int]

@@ -11,8 +11,8 @@ from onnx import GraphProto, ModelProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.checks import check_model
-from ipu_keras.popart.model.external_data import ExternalData, Place
-from ipu_keras.popart.model.graph import Model
+from ipu_keras.popart.model.external_data import ExternalData, FileRange
+from ipu_keras.popart.model.graph import OnnxModel
 from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.model.parsing import parsed
 from ipu_keras.popart.model.tensors import is_external, put_inside
@@ -31,9 +31,9 @@ class LoadedModel:
     `places` says, by name of initialiser, in which other file the data was.
     """
 
-    model: Model
+    model: OnnxModel
     proto: ModelProto
-    places: Mapping[str, Place]
+    places: Mapping[str, FileRange]
 
 
 def load(source: bytes | str | os.PathLike) -> LoadedModel:

@@ -8,23 +8,23 @@ from onnx import AttributeProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.graph import AI_ONNX, GraphInput, Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.model.tensors import array_of, declared_sizes, dense_array_of, text_of
 
 
-def parsed(proto: onnx.ModelProto) -> Model:
+def parsed(proto: onnx.ModelProto) -> OnnxModel:
     """Returns the model of a message that was checked and has the data of all tensors in it."""
     opsets = {each.domain or AI_ONNX: each.version for each in proto.opset_import}
-    return Model(parsed_graph(proto.graph), opsets)
+    return OnnxModel(parsed_graph(proto.graph), opsets)
 
 
-def parsed_graph(proto: onnx.GraphProto) -> Graph:
+def parsed_graph(proto: onnx.GraphProto) -> OnnxGraph:
     """Returns the graph of such a message."""
     # Old models have initialisers among the inputs as well; those are no inputs here.
     initialisers = {
         each.name: array_of(each, f"The initialiser {each.name!r}") for each in proto.initializer
     }
-    return Graph(
+    return OnnxGraph(
         proto.name,
         tuple(_node(each) for each in proto.node),
         tuple(_input(each) for each in proto.input if each.name not in initialisers),

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.external_data import (
-    Place,
+    FileRange,
     check_unused,
     has_pieces,
     note_written,
@@ -86,7 +86,7 @@ def move_data_outside(proto: ModelProto, names: Sequence[str], filename: str | o
     _refer(chosen, str(path))
 
 
-def put_in_place(proto: ModelProto, places: Mapping[str, Place]) -> None:
+def put_in_place(proto: ModelProto, places: Mapping[str, FileRange]) -> None:
     """Writes the data of initialisers to their places in files, and makes the model refer to these.
 
     Other bytes of the files stay as they are; missing files are made.
@@ -111,11 +111,11 @@ def _check_apart(path: Path, pieces: Mapping[int, bytes]) -> None:
     end = 0
     for offset, piece in sorted(pieces.items()):
         if offset < end:
-            raise popart_exception(_overlapping("an initialiser", Place("", path, offset)))
+            raise popart_exception(_overlapping("an initialiser", FileRange("", path, offset)))
         end = offset + len(piece)
 
 
-def _overlapping(name: str, place: Place) -> str:
+def _overlapping(name: str, place: FileRange) -> str:
     return (
         f"The data of {name!r}, from byte {place.offset} of {str(place.path)!r}, lies over that of "
         "another initialiser with other values. Name a file for them of their own: "

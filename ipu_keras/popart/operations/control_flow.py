@@ -19,7 +19,7 @@ from ipu_keras.popart.operations.iteration import (
 )
 from ipu_keras.popart.operations.operation import graphcore_operation, operation
 from ipu_keras.popart.operations.subgraph import Subgraph
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 from ipu_keras.program import OUTLINED_SCOPE
 
 # Exporters write this trip count, or more, for loops that end by their condition alone.
@@ -224,7 +224,7 @@ def _scanned(
 
 
 def _split(
-    values: Sequence[Value], num_scan_inputs: int
+    values: Sequence[LaidOutTensor], num_scan_inputs: int
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Splits the inputs of a scan into states and sequences."""
     if not 1 <= num_scan_inputs <= len(values):
@@ -292,7 +292,7 @@ def _shaped_as(body: Subgraph, position: int) -> Any:
     return lambda scalar: scalar[np.newaxis] if is_vector else scalar
 
 
-def _starts(condition: Value | None) -> Any:
+def _starts(condition: LaidOutTensor | None) -> Any:
     """Whether there is a first iteration; a tensor if that is known only when the program runs."""
     if condition is None:
         return True
@@ -301,7 +301,7 @@ def _starts(condition: Value | None) -> Any:
     return tf.reshape(condition.tensor, [])
 
 
-def _count(max_trip_count: Value | None) -> int | tf.Tensor | None:
+def _count(max_trip_count: LaidOutTensor | None) -> int | tf.Tensor | None:
     """Returns the most iterations that a loop may have; `None` means no limit."""
     if max_trip_count is None:
         return None

@@ -16,16 +16,16 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import new_trace
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import Graph, Model, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.operations.expansion import expansion_of
 from ipu_keras.popart.operations.operation import CONTEXT, Operation
 from ipu_keras.popart.operations.sizes import axis_within, check_bytes
 from ipu_keras.popart.operations.subgraph import Environment, Subgraph
 from ipu_keras.popart.operations.table import defaults_of, operation_of
-from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
+from ipu_keras.popart.operations.values import LaidOutTensor, Order, results_of, value_of
 
 # Stands for a result that no node takes.
-_NOTHING = Value(known=np.zeros(0, np.float32))
+_NOTHING = LaidOutTensor(known=np.zeros(0, np.float32))
 
 # An IPU has no types of 64 bits.
 _NARROWED = {tf.int64: tf.int32, tf.uint64: tf.uint32, tf.float64: tf.float32}
@@ -101,7 +101,7 @@ class Evaluation:
     softmaxes: Mapping[tuple[str, ...], Node] = field(default_factory=dict)
     folded: list[int] = field(default_factory=lambda: [0])
 
-    def run(self, graph: Graph, environment: Environment) -> None:
+    def run(self, graph: OnnxGraph, environment: Environment) -> None:
         """Computes all nodes of a graph; `environment` has its inputs, and gets the results."""
         for name, array in graph.initialisers.items():
             environment.setdefault(name, self.value_of(array))
@@ -250,7 +250,11 @@ class Evaluation:
 
     def _computed(self, attribute: Any, environment: Environment) -> Any:
         """Returns an attribute as operations take it: a graph becomes a `Subgraph`."""
-        return Subgraph(attribute, self, environment) if isinstance(attribute, Graph) else attribute
+        return (
+            Subgraph(attribute, self, environment)
+            if isinstance(attribute, OnnxGraph)
+            else attribute
+        )
 
 
 def _apart(value: Any) -> Any:
@@ -262,7 +266,7 @@ def _apart(value: Any) -> Any:
         return [_apart(one) for one in value]
     if value.is_static:
         return value
-    return Value(tf.identity(value.in_order(value.order)), order=value.order)
+    return LaidOutTensor(tf.identity(value.in_order(value.order)), order=value.order)
 
 
 def _plain(value: Any) -> Any:
@@ -271,11 +275,11 @@ def _plain(value: Any) -> Any:
     return value.tensor if value.known is None else value.known
 
 
-def _values(given: Iterable[Any]) -> list[Value]:
-    return [value for value in given if isinstance(value, Value)]
+def _values(given: Iterable[Any]) -> list[LaidOutTensor]:
+    return [value for value in given if isinstance(value, LaidOutTensor)]
 
 
-def _tensors(operation: Operation, given: Sequence[Any]) -> list[Value]:
+def _tensors(operation: Operation, given: Sequence[Any]) -> list[LaidOutTensor]:
     """Returns the inputs that an operation computes with, without its static ones."""
     named = zip(_input_names(operation, given), given, strict=False)
     return _values(value for name, value in named if name not in operation.static)
@@ -325,16 +329,18 @@ def _bytes_of_results(
         return _num_bytes(results)
 
 
-def _outlined(value: Value | None) -> Value | None:
+def _outlined(value: LaidOutTensor | None) -> LaidOutTensor | None:
     """Returns a known value; if it is large, only its shape and type as a placeholder."""
     if value is None or value.known is None or value.known.size <= _FEW_ELEMENTS:
-        return None if value is None else Value(known=value.known)
-    return Value(tf.compat.v1.placeholder(tf.as_dtype(value.known.dtype), value.known.shape))
+        return None if value is None else LaidOutTensor(known=value.known)
+    return LaidOutTensor(
+        tf.compat.v1.placeholder(tf.as_dtype(value.known.dtype), value.known.shape)
+    )
 
 
 def _num_bytes(results: Sequence[Any]) -> int:
     """Adds up the bytes of results, without those of unknown shape."""
-    flat = [each for each in tf.nest.flatten(list(results)) if isinstance(each, Value)]
+    flat = [each for each in tf.nest.flatten(list(results)) if isinstance(each, LaidOutTensor)]
     shapes = [(tuple(each.shape), each.dtype.size) for each in flat]
     return sum(math.prod(shape) * size for shape, size in shapes if None not in shape)
 
@@ -346,10 +352,10 @@ def _in_full(given: Any) -> Any:
     """
     if isinstance(given, list | tuple):
         return [_in_full(one) for one in given]
-    return None if given is None else Value(known=given.known)
+    return None if given is None else LaidOutTensor(known=given.known)
 
 
-def _common_order(operation: Operation, values: Sequence[Value]) -> Order:
+def _common_order(operation: Operation, values: Sequence[LaidOutTensor]) -> Order:
     """Returns the order of axes in which an operation that takes several is computed."""
     if not operation.keeps_order:
         return Order.ONNX
@@ -402,7 +408,7 @@ def _as_in_model(result: Any, left: list[int], rank: int) -> Any:
         return result
     ordered = sorted(left)
     moved = result if left == ordered else tf.transpose(result, [left.index(a) for a in ordered])
-    return Value(moved)
+    return LaidOutTensor(moved)
 
 
 def _as_wanted(
@@ -432,7 +438,7 @@ def _wanted(operation: Operation, name: str, value: Any, order: Order, rank: int
     return value.tensor
 
 
-def _array_of(name: str, value: Value) -> np.ndarray:
+def _array_of(name: str, value: LaidOutTensor) -> np.ndarray:
     """Returns the array of a static input, which an eager tensor has as well."""
     if value.known is not None:
         return value.known
@@ -465,7 +471,7 @@ def _known(value: Any) -> Any:
     if value.known is not None:
         return value
     # For a tensor of rank 0, `numpy()` returns a number rather than an array.
-    return Value(known=np.asarray(value.tensor.numpy()))
+    return LaidOutTensor(known=np.asarray(value.tensor.numpy()))
 
 
 def _input_names(operation: Operation, given: Sequence[Any]) -> list[str]:
@@ -483,8 +489,8 @@ def _narrowed(value: Any) -> Any:
         return value
     if value.known is not None:
         # A known value keeps all 64 bits until it meets one that is not known.
-        return Value(known=value.known, dtype=narrow)
-    return Value(tf.cast(value.in_order(value.order), narrow), order=value.order)
+        return LaidOutTensor(known=value.known, dtype=narrow)
+    return LaidOutTensor(tf.cast(value.in_order(value.order), narrow), order=value.order)
 
 
 def _words_of(error: Exception) -> str:
@@ -501,7 +507,7 @@ def _located(error: popart_exception, node: Node) -> popart_exception:
     return error if text.startswith("In ") else popart_exception(f"In {node.title}: {text}")
 
 
-def outputs_of(model: Model, inputs: Mapping[str, Any]) -> list[Any]:
+def outputs_of(model: OnnxModel, inputs: Mapping[str, Any]) -> list[Any]:
     """Computes the outputs of a model without a device, and in the model's own types.
 
     Inputs count as not known, as in a session. Outputs are tensors, arrays where they are known,

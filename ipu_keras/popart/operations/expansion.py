@@ -16,11 +16,11 @@ from onnx import AttributeProto, FunctionProto, NodeProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import number_of
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, Node
+from ipu_keras.popart.model.graph import AI_ONNX, Node, OnnxGraph
 from ipu_keras.popart.model.parsing import parsed_graph
 from ipu_keras.popart.model.tensors import tensor_of
 from ipu_keras.popart.operations.operation import Operation
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
@@ -73,7 +73,7 @@ swiglu = _expanded("SwiGLU", 28)
 
 def expansion_of(
     operation: Operation, node: Node, given: Sequence[Any], version: int
-) -> tuple[Graph, Mapping[str, int]]:
+) -> tuple[OnnxGraph, Mapping[str, int]]:
     """Returns the graph that stands for a node, and the opsets in which it is written.
 
     The inputs `given`, without those that are `None`, are the inputs of the graph.
@@ -129,7 +129,7 @@ def _message_of(node: Node) -> NodeProto:
 
 
 def _type_of(given: Any) -> onnx.TypeProto:
-    if not isinstance(given, Value):
+    if not isinstance(given, LaidOutTensor):
         # ONNX takes an empty type for an input that is left out.
         return onnx.TypeProto()
     number = number_of(np.dtype(given.dtype.as_numpy_dtype))

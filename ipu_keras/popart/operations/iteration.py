@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.subgraph import Subgraph
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 
 Shape = tuple[int | None, ...]
 
@@ -142,7 +142,7 @@ def elements_of(sequence: tf.Tensor) -> tf.TensorArray:
 
 def as_tensor(value: Any) -> tf.Tensor:
     """Returns a value of a graph as a tensor that a loop can carry, which no sequence is."""
-    if not isinstance(value, Value):
+    if not isinstance(value, LaidOutTensor):
         raise popart_exception(
             "Loops carry and stack tensors only. Received: a sequence of tensors; concatenate it "
             "before the loop, or within its body."
@@ -157,11 +157,11 @@ def _check_results(body: Subgraph, results: Sequence[Any], least: int) -> None:
             f"carries, what the next iteration is given. Received: {len(results)} outputs"
         )
     for each in results:
-        if not isinstance(each, Value):
+        if not isinstance(each, LaidOutTensor):
             as_tensor(each)
 
 
-def _common(name: str, before: tf.TensorSpec, after: Value) -> Shape:
+def _common(name: str, before: tf.TensorSpec, after: LaidOutTensor) -> Shape:
     """Returns the shape that a carried tensor has in all iterations, `None` where sizes differ."""
     if before.dtype != after.dtype or before.shape.rank != len(after.shape):
         raise popart_exception(

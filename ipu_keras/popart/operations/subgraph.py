@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import Graph
+from ipu_keras.popart.model.graph import OnnxGraph
 
 # Maps names of tensors to `Value`s, or to lists of them for sequences.
 Environment = MutableMapping[str, Any]
@@ -17,7 +17,7 @@ Environment = MutableMapping[str, Any]
 class GraphEvaluation(Protocol):
     """The part of `Evaluation` that graphs within nodes need, so that modules need no cycle."""
 
-    def run(self, graph: Graph, environment: Environment) -> None: ...
+    def run(self, graph: OnnxGraph, environment: Environment) -> None: ...
 
     def value_of(self, result: Any) -> Any: ...
 
@@ -31,7 +31,7 @@ class Subgraph:
     ONNX lets it use the tensors around the node, its `environment`, by name.
     """
 
-    graph: Graph
+    graph: OnnxGraph
     evaluation: GraphEvaluation
     environment: Environment
 

@@ -34,7 +34,7 @@ class Order(enum.Enum):
         return list(range(rank))
 
 
-class Value:
+class LaidOutTensor:
     """A tensor of a graph, given as a tensor, as a known array, or by a function that reads it.
 
     Args:
@@ -110,7 +110,7 @@ class Value:
             return self.in_order(order)
         shape = (1,) * (rank - self.rank) + self.shape
         if self.known is not None:
-            return Value(known=self.known.reshape(shape), dtype=self.dtype).in_order(order)
+            return LaidOutTensor(known=self.known.reshape(shape), dtype=self.dtype).in_order(order)
         if not self.shape or order is Order.ONNX:
             return self.tensor
         return tf.transpose(tf.reshape(self.tensor, shape), order.permutation(rank))
@@ -146,13 +146,13 @@ def results_of(returned: Any, order: Order = Order.ONNX, num_images: int = 0) ->
 
 def value_of(result: Any, order: Order = Order.ONNX) -> Any:
     """Returns a tensor or a known array as a value, and a list (a sequence) as a list of values."""
-    if isinstance(result, Value):
+    if isinstance(result, LaidOutTensor):
         return result
     if isinstance(result, list):
         return [value_of(one) for one in result]
     if isinstance(result, np.ndarray | np.generic):
-        return Value(known=np.asarray(result))
-    return Value(result, order=order)
+        return LaidOutTensor(known=np.asarray(result))
+    return LaidOutTensor(result, order=order)
 
 
 def _shape_in_model(tensor: Any, order: Order) -> tuple[int | None, ...]:

@@ -12,7 +12,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
-from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.optimizers.rules import Factors
 from ipu_keras.popart.options.enumerations import (
     RecomputationType,
@@ -48,7 +48,7 @@ _ON_SEVERAL_IPUS = (
 
 
 @dataclass(frozen=True)
-class Configuration:
+class SessionConfiguration:
     """Options of a session, checked against its graph and device.
 
     Raises a `popart_exception` if options contradict each other, the graph or the device, and a
@@ -60,7 +60,7 @@ class Configuration:
     """
 
     options: Any
-    graph: Graph
+    graph: OnnxGraph
     num_ipus: int
     target: Target | None
     trains: bool = False
@@ -296,7 +296,7 @@ class Configuration:
             )
 
 
-def _nodes(graph: Graph) -> Iterator[Node]:
+def _nodes(graph: OnnxGraph) -> Iterator[Node]:
     """Yields the nodes that run on an IPU."""
     return (node for node in graph.nodes if node.kind not in NOWHERE)
 

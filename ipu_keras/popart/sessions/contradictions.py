@@ -4,7 +4,7 @@ from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.annotation_names import PIPELINE_STAGE, RECOMPUTE
-from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.options.enumerations import RecomputationType, RecomputeType
 
 
@@ -18,7 +18,7 @@ def check_main_loops(options: Any) -> None:
         )
 
 
-def check_recomputation(options: Any, graph: Graph) -> None:
+def check_recomputation(options: Any, graph: OnnxGraph) -> None:
     """Refuses automatic recomputation if nodes of the model ask for recomputation themselves."""
     if options.autoRecomputation is RecomputationType.NoRecompute:
         return
@@ -33,7 +33,7 @@ def check_recomputation(options: Any, graph: Graph) -> None:
         )
 
 
-def check_order_of_stages(graph: Graph) -> None:
+def check_order_of_stages(graph: OnnxGraph) -> None:
     """Refuses data that goes back to an earlier stage of a pipeline."""
     stages: dict[str, int] = {}
     for node in graph.nodes:

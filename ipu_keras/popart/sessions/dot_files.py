@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.options.enumerations import DotCheck
 from ipu_keras.store.atomic_files import write_atomically
 
 
-def write_dot_files(options: Any, graph: Graph) -> None:
+def write_dot_files(options: Any, graph: OnnxGraph) -> None:
     """Writes the files that `dotChecks` asks for, such as `final.dot`, into `logDir`.
 
     All of them have the same graph, as nothing rewrites it. `DotCheck.Bwd0` has no file, with a

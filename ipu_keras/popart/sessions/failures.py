@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
-from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.sessions.step import scope_of
 from ipu_keras.tracing.lowering import LoweringError
 
@@ -32,7 +32,7 @@ _FAILURES = (
 
 
 @contextlib.contextmanager
-def in_words_of_popart(graph: Graph, doing: str) -> Iterator[None]:
+def in_words_of_popart(graph: OnnxGraph, doing: str) -> Iterator[None]:
     """Turns what TensorFlow, XLA and NumPy raise within into a `popart_exception`.
 
     The exception names the node that failed, if TensorFlow says so. A program that aborts itself
@@ -55,7 +55,7 @@ def in_words_of_popart(graph: Graph, doing: str) -> Iterator[None]:
         raise _failed(graph, doing, error) from error
 
 
-def _failed(graph: Graph, doing: str, error: Exception) -> popart_exception:
+def _failed(graph: OnnxGraph, doing: str, error: Exception) -> popart_exception:
     text = (getattr(error, "message", None) or str(error)).strip()
     node = _blamed(graph, text)
     where = f"The program failed to {doing}: " if node is None else f"In {node.title}: "
@@ -68,7 +68,7 @@ def _reason_in(text: str) -> str:
     return next((line for line in lines if line and not _AROUND_REASONS.match(line)), "")
 
 
-def _blamed(graph: Graph, text: str) -> Node | None:
+def _blamed(graph: OnnxGraph, text: str) -> Node | None:
     """Returns the node whose name scope TensorFlow says failed."""
     nodes: dict[str, list[Node]] = {}
     for node in graph.nodes:

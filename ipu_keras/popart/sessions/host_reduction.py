@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 from ipu_keras.popart.sessions.weights import Weights
 from ipu_keras.tracing.poplar_operation import OUTSIDE_COMPILATION, poplar_operation
@@ -142,7 +142,7 @@ class HostReduction:
                 for name, each in zip(names, loaded, strict=True)
             ]
         results = {
-            name: Value(each).in_order(weights.order(name))
+            name: LaidOutTensor(each).in_order(weights.order(name))
             for name, each in zip(names, shaped, strict=True)
         }
         if self.updates_weights:
@@ -191,4 +191,4 @@ class HostReduction:
 
 def _in_model(gradients: tf.Tensor, order: Any) -> tf.Tensor:
     """Returns gradients of replicas with their axes as in the model."""
-    return tf.stack([Value(each, order=order).tensor for each in tf.unstack(gradients)])
+    return tf.stack([LaidOutTensor(each, order=order).tensor for each in tf.unstack(gradients)])

@@ -6,14 +6,14 @@ from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.annotation_names import PIPELINE_STAGE, VIRTUAL_GRAPH
-from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.options.enumerations import VirtualGraphMode
 
 # Kinds of nodes that are on no IPU, as nothing runs there.
 NOWHERE = frozenset({"Constant"})
 
 
-def placed(graph: Graph, options: Any, num_ipus: int) -> Graph:
+def placed(graph: OnnxGraph, options: Any, num_ipus: int) -> OnnxGraph:
     """Annotates nodes with the IPUs and stages that follow from options.
 
     Raises a `popart_exception` if no stages of a pipeline follow from the IPUs of nodes.
@@ -32,11 +32,11 @@ def placed(graph: Graph, options: Any, num_ipus: int) -> Graph:
     return graph
 
 
-def _running(graph: Graph) -> list[Node]:
+def _running(graph: OnnxGraph) -> list[Node]:
     return [node for node in graph.nodes if node.kind not in NOWHERE]
 
 
-def _shards(graph: Graph, num_ipus: int) -> list[int]:
+def _shards(graph: OnnxGraph, num_ipus: int) -> list[int]:
     """Returns an IPU for each node that runs, such that IPUs have about as many weights each."""
     # A node costs its weights that no node before it has, and 1, so that nodes without any
     # spread too.
@@ -60,7 +60,7 @@ def _shards(graph: Graph, num_ipus: int) -> list[int]:
     return shards
 
 
-def _stages(graph: Graph) -> list[int]:
+def _stages(graph: OnnxGraph) -> list[int]:
     """Returns a stage for each node that runs: one of each IPU, in the order in which data goes."""
     makers = {
         name: node.annotations[VIRTUAL_GRAPH] for node in _running(graph) for name in node.outputs
@@ -100,7 +100,7 @@ def _goes_back(
     )
 
 
-def _annotated(graph: Graph, name: str, values: list[int]) -> Graph:
+def _annotated(graph: OnnxGraph, name: str, values: list[int]) -> OnnxGraph:
     left = iter(values)
     nodes = (
         node

@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import poplar_exception
-from ipu_keras.popart.model.graph import Graph, Node
+from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.operations.subgraph import Environment
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 
 
 def first_wrong(
-    graph: Graph,
+    graph: OnnxGraph,
     environment: Environment,
     around: Callable[[Node], contextlib.AbstractContextManager],
     gradients: Sequence[tf.Tensor] = (),
@@ -47,7 +47,7 @@ def _first(first: tf.Tensor, tensors: Sequence[tf.Tensor], position: int) -> tf.
     return tf.where(tf.reduce_all(tf.stack(finite)), first, tf.minimum(first, position))
 
 
-def check_numbers(graph: Graph, weights: Sequence[str], first: np.ndarray) -> None:
+def check_numbers(graph: OnnxGraph, weights: Sequence[str], first: np.ndarray) -> None:
     """Raises a `poplar_exception` that names the first node or gradient that is not finite.
 
     Args:
@@ -71,6 +71,10 @@ def _computed(value: object) -> list[tf.Tensor]:
     """Returns the floating tensors of a value that a device computes; constants are none."""
     if isinstance(value, list):
         return [tensor for one in value for tensor in _computed(one)]
-    if not isinstance(value, Value) or value.known is not None or not value.dtype.is_floating:
+    if (
+        not isinstance(value, LaidOutTensor)
+        or value.known is not None
+        or not value.dtype.is_floating
+    ):
         return []
     return [value.in_order(value.order)]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
-from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Graph, Node
+from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Node, OnnxGraph
 from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, excludes
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 
@@ -22,7 +22,7 @@ _FACTORS = {
 }
 
 
-def trained_weights(graph: Graph, loss: str) -> tuple[str, ...]:
+def trained_weights(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
     """Returns the floating initialisers that a loss depends on, in the order of the model.
 
     Statistics that a normalisation keeps are none: they follow from batches, not from gradients.
@@ -43,7 +43,7 @@ def trained_weights(graph: Graph, loss: str) -> tuple[str, ...]:
 
 
 def direct_softmaxes(
-    graph: Graph, loss: str, anchors: Collection[str]
+    graph: OnnxGraph, loss: str, anchors: Collection[str]
 ) -> dict[tuple[str, ...], Node]:
     """Returns the softmaxes that gradients of losses bypass, as PopART's `SoftMaxGradDirect` says.
 
@@ -79,7 +79,7 @@ def direct_softmaxes(
     }
 
 
-def factors_of_products(graph: Graph, loss: str) -> tuple[str, ...]:
+def factors_of_products(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
     """Returns what products and convolutions multiply, if it depends on trained weights.
 
     Automatic loss scaling counts the gradients of these tensors. They are in the order of the
@@ -105,7 +105,7 @@ def factors_of_products(graph: Graph, loss: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(factors))
 
 
-def kept_statistics(graph: Graph) -> Iterator[tuple[Node, str, str]]:
+def kept_statistics(graph: OnnxGraph) -> Iterator[tuple[Node, str, str]]:
     """Yields what batch normalisations of the main graph keep from batch to batch.
 
     Yields:
@@ -120,7 +120,7 @@ def kept_statistics(graph: Graph) -> Iterator[tuple[Node, str, str]]:
                 yield node, node.inputs[taken], after
 
 
-def _nodes_before(graph: Graph, loss: str) -> list[Node]:
+def _nodes_before(graph: OnnxGraph, loss: str) -> list[Node]:
     """Returns the nodes that a loss depends on, the last first."""
     reached, found = {loss}, []
     for node in reversed(graph.nodes):
@@ -144,7 +144,7 @@ def _taken(node: Node) -> Iterator[str]:
 def _within(attributes: Iterable[object]) -> Iterator[str]:
     """Yields what graphs within a node take from around them."""
     for each in attributes:
-        if isinstance(each, Graph):
+        if isinstance(each, OnnxGraph):
             own = set(each.tensor_names())
             taken = {name for node in each.nodes for name in _taken(node)}
             yield from sorted((taken | set(each.outputs)) - own)

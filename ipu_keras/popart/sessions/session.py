@@ -21,7 +21,7 @@ from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.model.loading import LoadedModel, load
-from ipu_keras.popart.sessions.configuration import Configuration
+from ipu_keras.popart.sessions.configuration import SessionConfiguration
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.dot_files import write_dot_files
 from ipu_keras.popart.sessions.exported import read_exported, write_exported
@@ -37,7 +37,7 @@ from ipu_keras.popart.sessions.offline import (
     place_of,
 )
 from ipu_keras.popart.sessions.randomness import draws
-from ipu_keras.popart.sessions.step import Step
+from ipu_keras.popart.sessions.step import TracedModel
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
 from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
@@ -88,7 +88,7 @@ class Session:
         self._loaded: LoadedModel = _placed(load(model), options, device.numIpus)
         self.flow = flow
         self._device = device
-        configuration = Configuration(
+        configuration = SessionConfiguration(
             options.copy(),
             self._loaded.model.graph,
             device.numIpus,
@@ -405,8 +405,8 @@ class Session:
         exported = self._exported
         return program if exported is None else _kept_in(program, exported)
 
-    def _step(self) -> Step:
-        return Step(**self._step_arguments())
+    def _step(self) -> TracedModel:
+        return TracedModel(**self._step_arguments())
 
     def _step_arguments(self) -> dict[str, Any]:
         """Returns the arguments of a step that all kinds of session have."""

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_on_device
-from ipu_keras.popart.model.graph import Model, Node
+from ipu_keras.popart.model.graph import Node, OnnxModel
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.weights import RandomSeeds, Weights
 from ipu_keras.program import legal_in_scopes, stage_scope
@@ -42,7 +42,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Step:
+class TracedModel:
     """Computes the anchors of a model for one micro-batch.
 
     Args:
@@ -54,7 +54,7 @@ class Step:
             and must not keep the session, which keeps the device.
     """
 
-    model: Model
+    model: OnnxModel
     inputs: tuple[str, ...]
     anchors: tuple[str, ...]
     weights: Weights
@@ -82,7 +82,7 @@ class Step:
 
     def _environment(self, element: Sequence[tf.Tensor]) -> Environment:
         """Computes all tensors of the main graph, by name."""
-        environment: Environment = dict(zip(self.inputs, map(Value, element), strict=True))
+        environment: Environment = dict(zip(self.inputs, map(LaidOutTensor, element), strict=True))
         for name in self.model.graph.initialisers:
             if name in self.weights:
                 environment[name] = self.weights.value(name)
@@ -169,7 +169,7 @@ def returned_tensor(name: str, value: Any) -> tf.Tensor:
     Raises a `popart_exception` if it is a sequence, of a type that a device has not, or of a
     shape that is known only once it was computed.
     """
-    if not isinstance(value, Value):
+    if not isinstance(value, LaidOutTensor):
         raise popart_exception(f"The anchor {name!r} is a sequence. Only tensors are returned.")
     dtype = np.dtype(value.dtype.as_numpy_dtype)
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.data_types import dtype_on_device
-from ipu_keras.popart.model.graph import Graph, GraphInput
+from ipu_keras.popart.model.graph import GraphInput, OnnxGraph
 from ipu_keras.popart.options.enumerations import AnchorReturnTypeId
 from ipu_keras.popart.sessions.dataflow import AnchorReturnType, DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
@@ -108,7 +108,7 @@ class Anchor:
         return self.returns.rp() if is_periodic else 1
 
 
-def inputs_of(graph: Graph, infos: InputShapeInfo, size: StepSize) -> list[Stream]:
+def inputs_of(graph: OnnxGraph, infos: InputShapeInfo, size: StepSize) -> list[Stream]:
     """Returns the streams of a step's inputs, by the model or by what users say of them.
 
     Raises a `popart_exception` if a shape or type is unknown, or the device has no such type.

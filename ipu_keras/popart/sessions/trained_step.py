@@ -10,18 +10,18 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
 from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.loss_scaler import Counted, LossScaler
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.reached import direct_softmaxes, kept_statistics
-from ipu_keras.popart.sessions.step import Step, returned_tensor
+from ipu_keras.popart.sessions.step import TracedModel, returned_tensor
 from ipu_keras.popart.sessions.weight_update import WeightUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedStep(Step):
+class TrainedStep(TracedModel):
     """Computes the anchors of a model and the gradients of its weights, for one micro-batch.
 
     Args:
@@ -83,7 +83,7 @@ class TrainedStep(Step):
         return replace(super()._evaluation(), softmaxes=softmaxes)
 
     def _result(
-        self, name: str, environment: Environment, gradients: dict[str, Value]
+        self, name: str, environment: Environment, gradients: dict[str, LaidOutTensor]
     ) -> tf.Tensor:
         if name in environment:
             return returned_tensor(name, environment[name])
@@ -95,7 +95,7 @@ class TrainedStep(Step):
         return tensor
 
     def _gradient(
-        self, name: str, environment: Environment, gradients: dict[str, Value]
+        self, name: str, environment: Environment, gradients: dict[str, LaidOutTensor]
     ) -> tf.Tensor:
         """Returns the anchor of a gradient: zeros where the loss does not depend on the tensor."""
         of = name.removeprefix(reservedGradientPrefix())
@@ -118,7 +118,7 @@ class TrainedStep(Step):
         nodes = self.model.graph.nodes
         return [node.outputs[0] for node in nodes if node.kind == "Cast" and name in node.inputs]
 
-    def _gradients(self, environment: Environment) -> dict[str, Value]:
+    def _gradients(self, environment: Environment) -> dict[str, LaidOutTensor]:
         """Returns the gradients of weights, of anchors and of what a loss scaler counts.
 
         Tensors that the loss does not depend on are left out.
@@ -147,15 +147,15 @@ class TrainedStep(Step):
             ),
         )
         return {
-            name: Value(tf.convert_to_tensor(gradient), order=orders[name])
+            name: LaidOutTensor(tf.convert_to_tensor(gradient), order=orders[name])
             for name, gradient in zip(values, gradients, strict=True)
             if gradient is not None
         }
 
     def _loss(self, environment: Environment) -> tf.Tensor:
         value = environment[self.loss]
-        if not isinstance(value, Value) or value.shape.count(1) != value.rank:
-            shape = list(value.shape) if isinstance(value, Value) else "a sequence"
+        if not isinstance(value, LaidOutTensor) or value.shape.count(1) != value.rank:
+            shape = list(value.shape) if isinstance(value, LaidOutTensor) else "a sequence"
             raise popart_exception(
                 f"Loss tensor, '{self.loss}', must be a scalar tensor. Received: the shape "
                 f"{shape}. Reduce it, such as with `reduction` of a loss, or with reducemean."
@@ -181,7 +181,7 @@ def _returns_statistics(node: Node) -> bool:
 
 
 def _has_gradient(value: Any) -> bool:
-    return isinstance(value, Value) and value.known is None and value.dtype.is_floating
+    return isinstance(value, LaidOutTensor) and value.known is None and value.dtype.is_floating
 
 
 def _widened(gradient: tf.Tensor) -> tf.Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 from ipu_keras.popart.optimizers.optimizer import Optimizer
 from ipu_keras.popart.optimizers.rules import (
     Factors,
@@ -195,7 +195,7 @@ class WeightUpdate:
         """
         owner = name if name in weights else name.partition("___")[2]
         if name in found:
-            return Value(found[name], order=weights.order(owner)).tensor
+            return LaidOutTensor(found[name], order=weights.order(owner)).tensor
         if name in weights:
             return weights.value(name).tensor
         if name.startswith(reservedAccumPrefix()):

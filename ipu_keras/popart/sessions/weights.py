@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.operations.values import Order, Value
+from ipu_keras.popart.operations.values import LaidOutTensor, Order
 from ipu_keras.popart.options.logger import getLogger
 from ipu_keras.settings.counts import integer_in
 
@@ -63,10 +63,10 @@ class Weights:
             self._orders.clear()
             self.are_on_device = False
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> LaidOutTensor:
         """Returns a weight for the graph that is being traced, which reads the variable."""
         host = self._host[name]
-        return Value(
+        return LaidOutTensor(
             known=host if self._are_known else None,
             read=self._read_once(name) if name in self._owners else self._reads(name),
             shape=host.shape,
@@ -176,7 +176,7 @@ class Weights:
                 if own not in made:
                     made[own] = self._variable(name, own).read_value()
                 if order not in made:
-                    made[order] = Value(made[own], order=own).in_order(order)
+                    made[order] = LaidOutTensor(made[own], order=own).in_order(order)
             return made[order]
 
         return read

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.external_data import Place, check_unused, is_same_file
+from ipu_keras.popart.model.external_data import FileRange, check_unused, is_same_file
 from ipu_keras.popart.model.loading import LoadedModel
 from ipu_keras.popart.model.saving import put_in_place, save
 from ipu_keras.popart.model.tensors import raw_data_of, tensor_of
@@ -22,7 +22,7 @@ class WrittenModel:
         self._loaded = loaded
         self._weights = weights
         # Initialisers whose data is outside of the model's file, by name.
-        self._places: dict[str, Place] = dict(loaded.places)
+        self._places: dict[str, FileRange] = dict(loaded.places)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model with the device's weights and the optimizer's state, in one piece.
@@ -65,7 +65,7 @@ class WrittenModel:
         places = {}
         for tensor in proto.graph.initializer:
             if tensor.name in moved:
-                places[tensor.name] = Place(after, path, offset)
+                places[tensor.name] = FileRange(after, path, offset)
                 offset += len(raw_data_of(tensor))
         put_in_place(proto, places)
         self._places.update(places)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, variable
 
 from ipu_keras.cost.exchange import host_seconds
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 
@@ -44,7 +44,7 @@ def training_step(num_rows, *, also_read=False):
 
 
 def modelled(num_rows, **options):
-    return model_graph("step", training_step(num_rows, **options), GC200, ModelOptions())
+    return model_graph("step", training_step(num_rows, **options), GC200, CostOptions())
 
 
 def test_a_table_takes_no_memory_of_tiles():
@@ -86,7 +86,7 @@ def test_a_variable_on_the_host_that_becomes_a_constant():
         "step",
         replace(step, ops=(*new, *ops.values(), read), results=("z", "new", "zero")),
         GC200,
-        ModelOptions(),
+        CostOptions(),
     )
     assert found.program.updates == {}
     assert found.program.values["float32(0.0)"].role == "constant"

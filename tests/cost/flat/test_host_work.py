@@ -7,7 +7,7 @@ import pytest
 from hlo_graphs import argument, graph, inner_parameter, op, poplar_call
 
 from ipu_keras.cost.exchange import host_seconds
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 
@@ -22,7 +22,7 @@ def modelled(family):
         op("z", "sort", (64,), "y", dimensions=(0,)),
         functions={"body": body},
     )
-    return model_graph("step", step, GC200, ModelOptions())
+    return model_graph("step", step, GC200, CostOptions())
 
 
 @pytest.mark.parametrize("family", ["OutsideCompilation", "CpuUserOperation"])
@@ -41,7 +41,7 @@ def test_what_only_prints_is_sent(returns):
     body = replace(graph(inner_parameter("given", 64), printed), results=returns)
     call = poplar_call("y", "OutsideCompilation", "x", shapes=((64,),) * len(returns), body="body")
     step = graph(argument("x", 64), call, results=("x",), functions={"body": body})
-    found = model_graph("step", step, GC200, ModelOptions())
+    found = model_graph("step", step, GC200, CostOptions())
     (cost,) = found.costs
     assert cost.detail == "256 bytes to the host, 0 from it"
     assert found.program.compute_sets[0].writes == ()

@@ -10,7 +10,7 @@ from hlo_graphs import argument, graph, op
 
 from ipu_keras.cost.flat import io_tiles
 from ipu_keras.cost.flat.io_tiles import StepCopies
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report
@@ -57,7 +57,7 @@ def step(rows=512):
 
 
 def modelled(rows=512, **options):
-    return model_graph("step", step(rows), GC200, ModelOptions(**options))
+    return model_graph("step", step(rows), GC200, CostOptions(**options))
 
 
 ON_IO_TILES = {"num_io_tiles": 64, "place_ops_on_io_tiles": True}
@@ -84,7 +84,7 @@ def test_a_step_that_takes_less_than_its_copies():
 def test_a_step_that_takes_longer_hides_all_but_the_first_and_the_last():
     fast = dataclasses.replace(GC200, host_bytes_per_second=7e12, host_latency_cycles=0)
     plain, found = (
-        model_graph("step", step(), fast, ModelOptions(steps_per_execution=10, **options))
+        model_graph("step", step(), fast, CostOptions(steps_per_execution=10, **options))
         for options in ({}, {**ON_IO_TILES, "num_io_tiles": 1024})
     )
     moving = MOVING / 1000
@@ -162,4 +162,4 @@ def test_reports_without_them_are_as_before():
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
-        ModelOptions(**options)
+        CostOptions(**options)

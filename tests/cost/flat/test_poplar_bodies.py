@@ -8,8 +8,8 @@ from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, produc
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import is_repeatable
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Op
 from ipu_keras.machine.target import TARGETS, Confidence
@@ -43,7 +43,7 @@ def marked(*ops, results=("c",), functions=None, inputs=("x",), **others):
 
 
 def model(step, **options):
-    return model_graph("step", step, GC200, ModelOptions(**options))
+    return model_graph("step", step, GC200, CostOptions(**options))
 
 
 def test_an_operation_costs_what_it_consists_of():
@@ -270,4 +270,4 @@ def test_models_are_kept_as_text():
     found = model(loop_of_products(3))
     text = to_json(found)
     assert text == to_json(model(loop_of_products(3)))
-    assert to_json(from_json(Model, text)) == text
+    assert to_json(from_json(ModelledProgram, text)) == text

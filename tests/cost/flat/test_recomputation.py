@@ -17,7 +17,7 @@ from hlo_graphs import (
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import lifetimes, schedule
 from ipu_keras.cost.flat.recomputation import recompute
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Op
 from ipu_keras.machine.target import TARGETS
@@ -58,7 +58,7 @@ def test_memory_for_cycles():
     """Of 64 layers with 4 MB of activations each, about two square roots stay."""
     step = training_step(64, batch=16384, width=64)
     kept, dropped = (
-        model_graph("step", step, GC200, ModelOptions(recomputation=again))
+        model_graph("step", step, GC200, CostOptions(recomputation=again))
         for again in (False, True)
     )
     size = 4 * 16384 * 64
@@ -71,7 +71,7 @@ def test_activations_that_are_too_large_fit():
     """1.3 GB of activations; an IPU has 0.9 GB."""
     step = training_step(81, batch=65536, width=64)
     kept, dropped = (
-        model_graph("step", step, GC200, ModelOptions(recomputation=again))
+        model_graph("step", step, GC200, CostOptions(recomputation=again))
         for again in (False, True)
     )
     assert not kept.memory.fits
@@ -86,7 +86,7 @@ def test_what_takes_more_code_than_it_saves_is_kept():
     very worst; twelve repeated layers have two compute sets each, whose code alone is
     24 x (24 + 48) bytes, and vertices. Of 4 MiB each, or 2.8 KiB of a tile, they pay.
     """
-    options = ModelOptions(recomputation=True)
+    options = CostOptions(recomputation=True)
     small, large = (training_step(16, batch=batch, width=64) for batch in (16, 16384))
     found, plain = model_graph("step", small, GC200, options), model_graph("step", small, GC200)
     assert "z0/recomputed" in names(recompute(schedule(flatten(small))))
@@ -226,7 +226,7 @@ def test_checkpoints_shorten_what_is_computed_at_once():
     l0 l1 l2 l3 | ... becomes l0 l1 | l2 l3 | ...: `h0` comes when l1 needs it.
     """
     step, shape = training_step(16, batch=16384, width=64), (16384, 64)
-    options = ModelOptions(recomputation=True)
+    options = CostOptions(recomputation=True)
     whole = model_graph("step", step, GC200, options)
     halved = model_graph("step", with_checkpoint(step, "h1", shape), GC200, options)
     behind = ["dw3", "u3", "dh2", "dz2", "dw2", "u2", "dh1", "dz1"]
@@ -256,7 +256,7 @@ def test_a_checkpoint_is_written_to_memory():
         op("z", "tanh", (100,), "x", layer="one"),
         op("h", "sine", (100,), "z", layer="one"),
     )
-    options = ModelOptions(recomputation=True)
+    options = CostOptions(recomputation=True)
     assert names(model_graph("step", step, GC200, options).program) == ["h"]
     marked = with_checkpoint(step, "z", (100,))
     assert names(model_graph("step", marked, GC200, options).program) == ["z", "h"]
@@ -271,4 +271,4 @@ def test_without_a_gradient_nothing_changes():
 
 def test_a_choice_that_is_none():
     with pytest.raises(ValueError, match=r"True or False\. Received: recomputation='yes'"):
-        ModelOptions(recomputation="yes")
+        CostOptions(recomputation="yes")

@@ -6,7 +6,7 @@ import pytest
 from hlo_graphs import argument, graph, op, product, staged_step, training_step, variable
 
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.step_parts import attribute_parts
@@ -93,7 +93,7 @@ def test_what_replicas_add_up_themselves_is_left_alone():
 def test_batches_cost_as_before_and_share_the_update():
     one = model_graph("step", step(), GC200)
     many = model_graph(
-        "step", step(), GC200, ModelOptions(gradient_accumulation_count=8, steps_per_execution=8)
+        "step", step(), GC200, CostOptions(gradient_accumulation_count=8, steps_per_execution=8)
     )
     sets = zip(many.program.compute_sets, many.costs, strict=True)
     by_name = {one.name: (one, cost) for one, cost in sets}
@@ -117,7 +117,7 @@ def test_accumulators_are_in_memory_all_the_time():
             "step",
             step(),
             GC200,
-            ModelOptions(gradient_accumulation_count=n, steps_per_execution=n),
+            CostOptions(gradient_accumulation_count=n, steps_per_execution=n),
         )
         for n in (1, 2)
     )
@@ -133,7 +133,7 @@ def test_gradients_are_free_as_soon_as_they_are_added():
             "step",
             step(3),
             GC200,
-            ModelOptions(gradient_accumulation_count=4, steps_per_execution=4),
+            CostOptions(gradient_accumulation_count=4, steps_per_execution=4),
         ).program.compute_sets
     ]
     assert names.index("dw2/accumulate") == names.index("dw2") + 1
@@ -167,8 +167,8 @@ def test_gradients_that_a_loop_makes():
 
 
 def test_replicas_share_the_work_and_exchange_gradients():
-    options = ModelOptions(num_replicas=4)
-    one, four = (model_graph("step", step(), GC200, o) for o in (ModelOptions(), options))
+    options = CostOptions(num_replicas=4)
+    one, four = (model_graph("step", step(), GC200, o) for o in (CostOptions(), options))
     reduced = [
         cost
         for o, cost in zip(four.program.compute_sets, four.costs, strict=True)
@@ -208,7 +208,7 @@ def test_replicas_share_the_work_and_exchange_gradients():
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(ValueError) as error:
-        ModelOptions(**options)
+        CostOptions(**options)
     assert str(error.value) == message
 
 
@@ -246,7 +246,7 @@ def tied(*, reader=None):
 
 
 def tied_model(device_mapping, **changes):
-    options = ModelOptions(
+    options = CostOptions(
         gradient_accumulation_count=6,
         steps_per_execution=6,
         pipeline=Pipeline(device_mapping=device_mapping),

@@ -6,7 +6,7 @@ import pytest
 from hlo_graphs import forward_only, staged_step
 
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
 from ipu_keras.cost.pipeline.step_parts import attribute_parts
@@ -87,7 +87,7 @@ def test_the_model_is_that_of_a_finer_trace():
         "step",
         staged_step(4),
         TARGETS["gc200"],
-        ModelOptions(
+        CostOptions(
             pipeline=Pipeline(device_mapping=(0, 1, 2, 3)),
             gradient_accumulation_count=8,
             steps_per_execution=8,
@@ -106,6 +106,6 @@ def test_the_model_is_that_of_a_finer_trace():
 
 def test_stages_can_only_be_cut_if_there_are_any():
     with pytest.raises(ValueError, match=r"there is none; `num_ipus` shares.*stage_splits=2"):
-        ModelOptions(stage_splits=2)
+        CostOptions(stage_splits=2)
     with pytest.raises(ValueError, match=r"`stage_splits` must be a positive integer.*=0"):
-        ModelOptions(stage_splits=0, pipeline=Pipeline(device_mapping=(0, 1)))
+        CostOptions(stage_splits=0, pipeline=Pipeline(device_mapping=(0, 1)))

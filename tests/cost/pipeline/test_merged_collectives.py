@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ipu_keras.cost.exchange import all_reduce_seconds, reduce_scatter_seconds
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, LoopPart, Value
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.step_parts import attribute_parts
@@ -188,7 +188,7 @@ def test_each_follows_what_it_reads_and_nothing_is_lost(before, limit):
 def step_of(layers, **options):
     whole = training_step(layers)
     ops = (replace(o, weight_update=True) if o.name[0] == "u" else o for o in whole.ops)
-    return model_graph("step", replace(whole, ops=tuple(ops)), GC200, ModelOptions(**options))
+    return model_graph("step", replace(whole, ops=tuple(ops)), GC200, CostOptions(**options))
 
 
 def collectives(model):
@@ -235,7 +235,7 @@ def test_stages_of_a_pipeline_sum_on_their_own_ipus():
         "pipeline": Pipeline(device_mapping=(0, 1)),
         "maximum_cross_replica_sum_buffer_size": ANY,
     }
-    found = model_graph("step", staged_step(4, stages=[0, 0, 1, 1]), GC200, ModelOptions(**options))
+    found = model_graph("step", staged_step(4, stages=[0, 0, 1, 1]), GC200, CostOptions(**options))
     sums = [one for one in found.program.compute_sets if one.family == "collective"]
     assert sorted(one.ipu for one in sums) == [0, 1]
     assert [len(one.writes) for one in sums] == [2, 2]
@@ -245,7 +245,7 @@ def test_stages_of_a_pipeline_sum_on_their_own_ipus():
 def test_reduce_scatters_of_a_step():
     sums = [gradient_sum(f"s{k}", 16, kind="reduce-scatter", dimensions=(0,)) for k in range(2)]
     whole = graph(variable("x", 64), *sums, results=("s0", "s1"))
-    options = ModelOptions(num_replicas=4, maximum_reduce_scatter_buffer_size=ANY)
+    options = CostOptions(num_replicas=4, maximum_reduce_scatter_buffer_size=ANY)
     (cost,) = collectives(model_graph("step", whole, GC200, options)).values()
     seconds = reduce_scatter_seconds(GC200, 2 * 4 * 64, num_ipus=4)
     assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)

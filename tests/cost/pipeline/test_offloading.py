@@ -8,7 +8,7 @@ from hlo_graphs import graph, op, staged_step, variable
 
 from ipu_keras.cost import exchange
 from ipu_keras.cost.exchange import all_gather_seconds, remote_seconds
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
@@ -37,7 +37,7 @@ def model(num_replicas=1, minimum=128, **options):
         "step",
         with_momentum(),
         GC200,
-        ModelOptions(
+        CostOptions(
             gradient_accumulation_count=4,
             steps_per_execution=4,
             num_replicas=num_replicas,

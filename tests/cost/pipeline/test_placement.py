@@ -7,7 +7,7 @@ from hlo_graphs import argument, graph, op, staged_step, variable
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.pipeline.accumulation import accumulate
 from ipu_keras.cost.pipeline.placement import place_stages, work_of_part
-from ipu_keras.cost.pipeline.schedule import Part, PipelinePlan, Work
+from ipu_keras.cost.pipeline.schedule import Activity, Part, PipelinePlan
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
@@ -145,9 +145,9 @@ def test_variables_that_another_stage_updates_from():
 def test_what_counts_for_which_part():
     program = placed(staged_step(2), (0, 1))
     parts = {one.name: work_of_part(one, 0) for one in program.compute_sets}
-    assert parts["z0"] == Part(Work.FORWARD, 0, 0)
-    assert parts["dw1"] == Part(Work.BACKWARD, 1, 1, True)
-    assert parts["stage 0 forward stash"] == Part(Work.STASH, 0, 0)
-    assert parts["stage 0 backward unstash"] == Part(Work.UNSTASH, 0, 0, True)
-    assert parts["stage 0 forward to IPU 1"] == Part(Work.COPY, 0, 0, False, 1)
-    assert parts["u1"] == Part(Work.WEIGHT_UPDATE, 1)
+    assert parts["z0"] == Part(Activity.FORWARD, 0, 0)
+    assert parts["dw1"] == Part(Activity.BACKWARD, 1, 1, True)
+    assert parts["stage 0 forward stash"] == Part(Activity.STASH, 0, 0)
+    assert parts["stage 0 backward unstash"] == Part(Activity.UNSTASH, 0, 0, True)
+    assert parts["stage 0 forward to IPU 1"] == Part(Activity.COPY, 0, 0, False, 1)
+    assert parts["u1"] == Part(Activity.WEIGHT_UPDATE, 1)

@@ -4,7 +4,7 @@ import pytest
 from hlo_graphs import forward_only, staged_step, with_checkpoint
 
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.placement import place_stages
 from ipu_keras.cost.pipeline.recomputation import recompute_stages
@@ -73,7 +73,7 @@ def six_layers_in_a_stage(mode, *checkpoints):
     step = staged_step(8, stages=(0,) * 6 + (1,) * 2, batch=16384)
     for name in checkpoints:
         step = with_checkpoint(step, name, (16384, 64))
-    options = ModelOptions(
+    options = CostOptions(
         recomputation=True,
         pipeline=Pipeline(device_mapping=(0, 1), recomputation_mode=mode),
         gradient_accumulation_count=8,

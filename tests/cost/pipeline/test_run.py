@@ -4,11 +4,11 @@ import pytest
 from hlo_graphs import argument, forward_only, graph, op, staged_step
 
 from ipu_keras.cost.exchange import link_seconds
-from ipu_keras.cost.model import Model
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.model import ModelledProgram
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.depth import depth_message
-from ipu_keras.cost.pipeline.schedule import Work
+from ipu_keras.cost.pipeline.schedule import Activity
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import (
@@ -36,7 +36,7 @@ def model(
         "step",
         step or staged_step(layers),
         target,
-        ModelOptions(
+        CostOptions(
             gradient_accumulation_count=count,
             steps_per_execution=count,
             recomputation=recomputation,
@@ -135,12 +135,12 @@ def test_recomputation_needs_less_memory_and_more_time():
     assert again.memory.bytes_by_category["stashes"] == 2 * 4 * 64 * 64
     assert again.pipeline_run.cycles > keeps.pipeline_run.cycles
     works = {i.part.work for step in again.pipeline_run.steps() for i in step.instructions}
-    assert Work.RECOMPUTE in works
+    assert Activity.RECOMPUTE in works
     assert again.pipeline_run.plan.recomputed == (0,)
 
 
 def test_inference_counts_the_steps_of_an_execution():
-    options = ModelOptions(steps_per_execution=6, pipeline=Pipeline(device_mapping=(0, 1)))
+    options = CostOptions(steps_per_execution=6, pipeline=Pipeline(device_mapping=(0, 1)))
     found = model_graph("step", forward_only(staged_step(2)), GC200, options)
     assert found.pipeline_run.plan.num_micro_batches == 6
     assert not found.pipeline_run.plan.training
@@ -205,12 +205,12 @@ def test_a_stage_has_less_memory_for_temporaries():
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
-        ModelOptions(**options)
+        CostOptions(**options)
 
 
 def test_a_pipelined_model_can_be_kept_in_a_file():
     found = model(recomputation=True)
-    again = from_json(Model, to_json(found))
+    again = from_json(ModelledProgram, to_json(found))
     assert again.pipeline_run == found.pipeline_run
     assert again.program == found.program
     assert to_json(again) == to_json(found)

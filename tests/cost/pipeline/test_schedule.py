@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ipu_keras.cost.pipeline import schedule as pipeline_schedule
 from ipu_keras.cost.pipeline.depth import depth_message, overlap
 from ipu_keras.cost.pipeline.schedule import (
+    Activity,
     Phase,
     PipelinePlan,
-    Work,
     check_schedule,
     schedule_pipeline,
 )
@@ -44,7 +44,7 @@ def lines(num_stages, num_micro_batches, schedule, *, work=True, **options):
     steps = schedule_pipeline(plan)
     check_schedule(plan, steps)
     if not work:
-        kept = (Work.FORWARD, Work.BACKWARD, Work.WEIGHT_UPDATE)
+        kept = (Activity.FORWARD, Activity.BACKWARD, Activity.WEIGHT_UPDATE)
         steps = [
             replace(step, instructions=[i for i in step.instructions if i.part.work in kept])
             for step in steps
@@ -288,7 +288,7 @@ def test_stashes_by_pencil_and_paper(schedule, num_stages, stashes):
     for ipu in range(num_stages):
         waiting, most = 0, 0
         for instruction in instructions_of(ipu, steps):
-            waiting += {Work.FORWARD: 1, Work.BACKWARD: -1}.get(instruction.part.work, 0)
+            waiting += {Activity.FORWARD: 1, Activity.BACKWARD: -1}.get(instruction.part.work, 0)
             most = max(most, waiting)
         assert most == stashes[ipu]
 
@@ -345,6 +345,6 @@ def test_any_schedule(schedule, mapping, times, training):
             parts = [
                 i.part.ipu
                 for i in step.instructions
-                if i.part.work in (Work.FORWARD, Work.BACKWARD)
+                if i.part.work in (Activity.FORWARD, Activity.BACKWARD)
             ]
             assert len(parts) == len(set(parts))

@@ -9,7 +9,7 @@ from hlo_graphs import argument, graph, op, training_step, variable
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import schedule
 from ipu_keras.cost.flat.memory import MemoryPlan
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.scoped_shards import (
     num_ipus_of_shards,
@@ -78,7 +78,7 @@ def test_shards_of_a_training_step():
     ops = tuple(replace(one, shard=names.get(one.name)) for one in step.ops)
     step = replace(step, ops=ops)
     assert num_ipus_of_shards(step) == 2
-    found = model_graph("step", step, GC200, ModelOptions(num_ipus=2))
+    found = model_graph("step", step, GC200, CostOptions(num_ipus=2))
     ipus = {one.ops[-1].name: one.ipu for one in found.program.compute_sets}
     assert {name: ipus[name] for name in ("dw0", "u0", "dw1", "u1")} == {
         "dw0": 1,
@@ -89,8 +89,8 @@ def test_shards_of_a_training_step():
     homes = {name: found.program.values[name].ipu for name in ("w0", "w1")}
     assert homes == {"w0": 1, "w1": 0}
     # Of those that there are no IPUs for nothing is left, byte for byte.
-    alone = model_graph("step", step, GC200, ModelOptions())
-    unsharded = model_graph("step", training_step(2), GC200, ModelOptions())
+    alone = model_graph("step", step, GC200, CostOptions())
+    unsharded = model_graph("step", training_step(2), GC200, CostOptions())
     assert alone.costs == unsharded.costs
     for field in fields(MemoryPlan):
         mine, other = getattr(alone.memory, field.name), getattr(unsharded.memory, field.name)
@@ -103,8 +103,8 @@ def test_what_is_on_two_ipus_is_not_fused():
         on(0, op("y", "negate", (9,), "x")),
         on(1, op("z", "sine", (9,), "y")),
     )
-    fused = model_graph("step", step, GC200, ModelOptions()).program.compute_sets
-    apart = model_graph("step", step, GC200, ModelOptions(num_ipus=2)).program.compute_sets
+    fused = model_graph("step", step, GC200, CostOptions()).program.compute_sets
+    apart = model_graph("step", step, GC200, CostOptions(num_ipus=2)).program.compute_sets
     assert [one.name for one in fused] == ["z"]
     assert [(one.name, one.ipu) for one in apart] == [("y", 0), ("y@ipu1", 1), ("z", 1)]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ipu_keras.cost.exchange import inter_ipu_copy_seconds
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import schedule
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.machine.target import TARGETS
@@ -109,7 +109,7 @@ def test_one_ipu_changes_nothing():
 
 
 def test_a_program_that_computes_nothing():
-    model = model_graph("step", graph(argument("x", 1000)), GC200, ModelOptions(num_ipus=2))
+    model = model_graph("step", graph(argument("x", 1000)), GC200, CostOptions(num_ipus=2))
     assert model.memory.peak_by_tile.sum() == 2 * GC200.num_tiles * GC200.stack_bytes + 4000
 
 
@@ -320,7 +320,7 @@ def test_variables_that_are_too_large_fit_on_two_ipus():
     step = training_step(10, batch=8, width=5120)
     one, two, half = (
         model_graph("step", step, GC200, options)
-        for options in (ModelOptions(), ModelOptions(num_ipus=2), ModelOptions(dtype="float16"))
+        for options in (CostOptions(), CostOptions(num_ipus=2), CostOptions(dtype="float16"))
     )
     assert one.memory.always_live_by_tile.min() > GC200.tile_bytes
     assert [model.memory.fits for model in (one, two, half)] == [False, True, True]
@@ -337,4 +337,4 @@ def test_variables_that_are_too_large_fit_on_two_ipus():
 @pytest.mark.parametrize("num_ipus", [0, 3, -2])
 def test_numbers_of_ipus_that_no_system_has(num_ipus):
     with pytest.raises(ValueError, match=rf"power of two: .* Received: num_ipus={num_ipus}"):
-        ModelOptions(num_ipus=num_ipus)
+        CostOptions(num_ipus=num_ipus)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_keras.cost.pipeline.schedule import (
+    Activity,
     Part,
     Phase,
     PipelinePlan,
-    Work,
     overlap,
     schedule_pipeline,
 )
@@ -31,11 +31,11 @@ def timing(forward, backward, count, schedule=GROUPED, *, training=True, copies=
     )
     cycles = {}
     for k in range(num_stages):
-        cycles[Part(Work.FORWARD, k, k)] = forward[k]
-        cycles[Part(Work.BACKWARD, k, k, True)] = backward[k]
-        cycles[Part(Work.COPY, k, k, False, k + 1)] = copies
-        cycles[Part(Work.COPY, k, k, True, k - 1)] = copies
-        cycles[Part(Work.WEIGHT_UPDATE, k)] = update
+        cycles[Part(Activity.FORWARD, k, k)] = forward[k]
+        cycles[Part(Activity.BACKWARD, k, k, True)] = backward[k]
+        cycles[Part(Activity.COPY, k, k, False, k + 1)] = copies
+        cycles[Part(Activity.COPY, k, k, True, k - 1)] = copies
+        cycles[Part(Activity.WEIGHT_UPDATE, k)] = update
     return time_pipeline(schedule_pipeline(plan), cycles)
 
 
@@ -110,7 +110,7 @@ def test_copies_to_several_ipus_overlap():
     plan = PipelinePlan(
         device_mapping=(0, 1, 2), num_micro_batches=3, training=False, copies={0: (1, 2)}
     )
-    cycles = {Part(Work.COPY, 0, 0, False, to): 4 * to for to in (1, 2)}
+    cycles = {Part(Activity.COPY, 0, 0, False, to): 4 * to for to in (1, 2)}
     one = time_pipeline(schedule_pipeline(plan), cycles)
     assert one.cycles == 3 * 8
     assert one.busy == {0: 24, 1: 0, 2: 0}

@@ -2,7 +2,12 @@
 
 import pytest
 
-from ipu_keras.cost.products.convolution_forms import Form, forms_of, input_bytes, weight_bytes
+from ipu_keras.cost.products.convolution_forms import (
+    ConvolutionForm,
+    forms_of,
+    input_bytes,
+    weight_bytes,
+)
 from ipu_keras.cost.products.convolutions import Convolution
 from ipu_keras.machine.target import TARGETS
 
@@ -44,8 +49,8 @@ def test_golden_few_channels():
 def test_flat_where_the_kernel_has_one_element():
     flat = Convolution(1, (2 * 4 * 5,), (1,), 16, 8)
     (on_matrix_unit, without) = forms_of(GC200, Convolution(2, (4, 5), (1, 1), 16, 8))
-    assert on_matrix_unit == Form("amp 1x1", flat)
-    assert without == Form("horizontal mac", flat)
+    assert on_matrix_unit == ConvolutionForm("amp 1x1", flat)
+    assert without == ConvolutionForm("horizontal mac", flat)
 
 
 def test_one_input_channel():

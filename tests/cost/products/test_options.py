@@ -5,7 +5,7 @@ from hlo_graphs import graph, op
 from hlo_graphs import product as matrix_product
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.products.convolutions import matmul
 from ipu_keras.cost.products.options import ProductOptions, product_options
@@ -65,14 +65,14 @@ def test_sums_are_never_narrower_than_what_is_added():
 @pytest.mark.parametrize("of", ["convolution_options", "matmul_options"])
 def test_values_that_cannot_be(of, options, message):
     with pytest.raises(ValueError, match=message):
-        ModelOptions(**{of: options})
+        CostOptions(**{of: options})
 
 
 def product(dtype, **options):
     """The cost of a large square product, and the model."""
     a, b = (op(name, "parameter", (2048, 2048), dtype=dtype, role="argument") for name in "ab")
     c = matrix_product("c", (2048, 2048), "a", "b", dtype=dtype)
-    found = model_graph("step", graph(a, b, c), GC200, ModelOptions(**options))
+    found = model_graph("step", graph(a, b, c), GC200, CostOptions(**options))
     pairs = zip(found.program.compute_sets, found.costs, strict=True)
     [cost] = [cost for each, cost in pairs if each.family == "dot"]
     return cost, found

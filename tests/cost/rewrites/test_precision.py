@@ -5,7 +5,7 @@ import doctest
 import pytest
 from hlo_graphs import argument, graph, loop, op, training_step, variable
 
-from ipu_keras.cost.options import ModelOptions
+from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.rewrites import precision
 from ipu_keras.cost.rewrites.precision import with_precision
@@ -58,7 +58,7 @@ def test_a_model_of_half_the_bytes():
     """Constants included, whose names say their type; conversions to the same type are gone."""
     step = training_step(4)
     whole, half = (
-        model_graph("step", step, GC200, ModelOptions(dtype=d)) for d in (None, "float16")
+        model_graph("step", step, GC200, CostOptions(dtype=d)) for d in (None, "float16")
     )
     sizes = [one.memory.bytes_by_category["variables"] for one in (whole, half)]
     assert sizes == [4 * 4 * 64 * 64, 4 * 2 * 64 * 64]
@@ -70,4 +70,4 @@ def test_a_model_of_half_the_bytes():
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", ""])
 def test_a_precision_that_tiles_lack(dtype):
     with pytest.raises(ValueError, match=rf"one of float16, float32, .* Received: dtype='{dtype}'"):
-        ModelOptions(dtype=dtype)
+        CostOptions(dtype=dtype)

@@ -12,7 +12,7 @@ from onnx import helper
 from onnx_models import model_of
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.external_data import Place
+from ipu_keras.popart.model.external_data import FileRange
 from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.model.saving import move_data_outside, put_in_place, save, serialised
 
@@ -195,13 +195,13 @@ def test_data_that_lies_over_other_data(tmp_path):
     made, before = model(), model()
     for offset in (4, 3996):
         places = {
-            "w": Place("f", tmp_path / "f", 0),
-            "small": Place("f", tmp_path / "f", offset),
+            "w": FileRange("f", tmp_path / "f", 0),
+            "small": FileRange("f", tmp_path / "f", offset),
         }
         with pytest.raises(popart_exception, match=f"from byte {offset} of .*lies over that of an"):
             put_in_place(made, places)
     assert made == before
     assert not os.listdir(tmp_path)
     # Behind a gap there are zeros.
-    put_in_place(made, {"small": Place("f", tmp_path / "f", 3)})
+    put_in_place(made, {"small": FileRange("f", tmp_path / "f", 3)})
     assert (tmp_path / "f").read_bytes() == bytes(3) + before.graph.initializer[1].raw_data

@@ -6,11 +6,13 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Node
+from ipu_keras.popart.model.graph import AI_ONNX, GraphInput, Node, OnnxGraph
 from ipu_keras.popart.operations.evaluation import Evaluation, Subgraph
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 
-GRAPH = Graph("body", (Node("Relu", AI_ONNX, ("x",), ("y",), "relu"),), (GraphInput("x"),), ("y",))
+GRAPH = OnnxGraph(
+    "body", (Node("Relu", AI_ONNX, ("x",), ("y",), "relu"),), (GraphInput("x"),), ("y",)
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +28,7 @@ GRAPH = Graph("body", (Node("Relu", AI_ONNX, ("x",), ("y",), "relu"),), (GraphIn
     ids=repr,
 )
 def test_what_wrong_inputs_raise_names_the_node(error, words):
-    class Broken(Value):
+    class Broken(LaidOutTensor):
         def in_order(self, order):
             raise error
 
@@ -36,7 +38,7 @@ def test_what_wrong_inputs_raise_names_the_node(error, words):
 
 
 def test_what_is_our_own_mistake_is_no_error_of_the_node():
-    class Broken(Value):
+    class Broken(LaidOutTensor):
         def in_order(self, order):
             raise AssertionError("ours")
 

@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.graph import AI_ONNX, GraphInput, Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.operations.evaluation import Evaluation, outputs_of
-from ipu_keras.popart.operations.values import Value, value_of
+from ipu_keras.popart.operations.values import LaidOutTensor, value_of
 
 OPSETS = {AI_ONNX: 11}
 
@@ -18,7 +18,7 @@ def node(kind, inputs, outputs=("y",), name="", **attributes):
 
 def model(*nodes, inputs=("x",), outputs=("y",), initialisers=None, opsets=OPSETS):
     inputs = tuple(GraphInput(each) for each in inputs)
-    return Model(Graph("one", nodes, inputs, tuple(outputs), initialisers or {}), opsets)
+    return OnnxModel(OnnxGraph("one", nodes, inputs, tuple(outputs), initialisers or {}), opsets)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_what_is_known_is_computed_while_tracing():
 
 def test_weights_are_not_computed_while_tracing():
     variable = tf.Variable([1.0, 2.0])
-    weight = Value(known=variable.numpy(), is_weight=True)
+    weight = LaidOutTensor(known=variable.numpy(), is_weight=True)
 
     @tf.function(autograph=False)
     def run():
-        weight = Value(read=lambda order: variable.read_value(), is_weight=True)
+        weight = LaidOutTensor(read=lambda order: variable.read_value(), is_weight=True)
         environment = {"x": weight}
         Evaluation(OPSETS).run(model(node("Neg", ["x"])).graph, environment)
         return environment["y"].tensor

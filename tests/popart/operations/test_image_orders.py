@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.graph import AI_ONNX, GraphInput, Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.operations.evaluation import outputs_of
-from ipu_keras.popart.operations.values import Order, Value
+from ipu_keras.popart.operations.values import LaidOutTensor, Order
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.normal(size=(2, 3, 8, 8)).astype(np.float32)
@@ -43,8 +43,8 @@ NETWORK = [
 
 def kinds_of(nodes, shape=IMAGES.shape, version=11):
     """What is computed, and the kinds of operations of its trace, without the constants'."""
-    model = Model(
-        Graph("one", tuple(nodes), (GraphInput("x"),), ("y",), WEIGHTS), {AI_ONNX: version}
+    model = OnnxModel(
+        OnnxGraph("one", tuple(nodes), (GraphInput("x"),), ("y",), WEIGHTS), {AI_ONNX: version}
     )
     run = tf.function(lambda x: outputs_of(model, {"x": x})[0], autograph=False)
     graph = run.get_concrete_function(tf.TensorSpec(shape)).graph
@@ -64,9 +64,9 @@ def test_networks_as_their_operations_say():
     environment = {"x": IMAGES}
     for each in NETWORK:
         inputs = tuple(GraphInput(name) for name in each.inputs if name not in WEIGHTS)
-        graph = Graph("one", (each,), inputs, each.outputs, WEIGHTS)
+        graph = OnnxGraph("one", (each,), inputs, each.outputs, WEIGHTS)
         given = {one.name: environment[one.name] for one in inputs}
-        (environment[each.outputs[0]],) = outputs_of(Model(graph, {AI_ONNX: 11}), given)
+        (environment[each.outputs[0]],) = outputs_of(OnnxModel(graph, {AI_ONNX: 11}), given)
     result, _ = kinds_of(NETWORK)
     np.testing.assert_allclose(result, environment["y"], rtol=1e-4, atol=1e-5)
 
@@ -117,8 +117,8 @@ def test_images_are_reduced_and_padded_as_they_are(kind, attributes, num_transpo
     assert kinds.count("Transpose") == num_transpositions
     # Of images that are given, which have the order of the model.
     conv, _ = kinds_of([*BEGINNING, node("Identity", ["conv"], "y")])
-    model = Model(
-        Graph("one", (node(kind, ["x"], "y", **attributes),), (GraphInput("x"),), ("y",)),
+    model = OnnxModel(
+        OnnxGraph("one", (node(kind, ["x"], "y", **attributes),), (GraphInput("x"),), ("y",)),
         {AI_ONNX: version},
     )
     np.testing.assert_allclose(result, outputs_of(model, {"x": conv})[0], rtol=1e-4, atol=1e-5)
@@ -146,7 +146,7 @@ def test_what_all_of_an_image_comes_to_meets_vectors(attributes, keepdims, shape
 )
 def test_axes_of_one_element_move_without_a_copy(shape, spec, num_transpositions):
     x = RANDOM.normal(size=shape).astype(np.float32)
-    run = tf.function(lambda x: Value(x, order=Order.IMAGES).tensor)
+    run = tf.function(lambda x: LaidOutTensor(x, order=Order.IMAGES).tensor)
     concrete = run.get_concrete_function(tf.TensorSpec(spec))
     kinds = [each.type for each in concrete.graph.get_operations()]
     assert kinds.count("Transpose") == num_transpositions

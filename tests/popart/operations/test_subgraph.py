@@ -9,7 +9,7 @@ from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX
 from ipu_keras.popart.operations.evaluation import Evaluation
 from ipu_keras.popart.operations.subgraph import Subgraph
-from ipu_keras.popart.operations.values import Value
+from ipu_keras.popart.operations.values import LaidOutTensor
 
 OPSETS = {AI_ONNX: 11, AI_GRAPHCORE: 1}
 
@@ -34,7 +34,7 @@ def test_an_outline_has_shapes_types_and_what_is_known():
     assert (result.shape, result.dtype, result.known) == ((None, 3), tf.float64, None)
     assert known.known == [7.0]
     assert not seeds
-    assert subgraph.outline(Value(known=np.ones(2)))[0].shape == (2,)
+    assert subgraph.outline(LaidOutTensor(known=np.ones(2)))[0].shape == (2,)
 
 
 def test_an_outline_leaves_no_trace():
@@ -61,7 +61,7 @@ def test_an_outline_leaves_no_trace():
 
 
 def test_names_within_hide_those_around():
-    around = {"a": Value(known=np.array(1)), "k": Value(known=np.array(2))}
+    around = {"a": LaidOutTensor(known=np.array(1)), "k": LaidOutTensor(known=np.array(2))}
     subgraph = Subgraph(graph([ipu_node("Nop", "a", "k")], "", "k a"), Evaluation(OPSETS), around)
     assert [each.known for each in subgraph()] == [1, 1]
     assert around["k"].known == 2

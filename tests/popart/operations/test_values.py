@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import AI_ONNX, Graph, GraphInput, Model, Node
+from ipu_keras.popart.model.graph import AI_ONNX, GraphInput, Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.operations.evaluation import outputs_of
-from ipu_keras.popart.operations.values import Order, Value, results_of, value_of
+from ipu_keras.popart.operations.values import LaidOutTensor, Order, results_of, value_of
 
 OPSETS = {AI_ONNX: 11}
 IMAGES = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4) / 48 - 1
@@ -23,7 +23,9 @@ def chain(*nodes, outputs=("y",)):
     """A model that begins with a convolution, whose result is `conv`."""
     conv = node("Conv", ["x", "kernel"], ["conv"])
     initialisers = {"kernel": KERNEL, "bias": BIAS}
-    return Model(Graph("one", (conv, *nodes), (GraphInput("x"),), outputs, initialisers), OPSETS)
+    return OnnxModel(
+        OnnxGraph("one", (conv, *nodes), (GraphInput("x"),), outputs, initialisers), OPSETS
+    )
 
 
 def run(model):
@@ -94,18 +96,18 @@ def test_what_depends_on_the_order_gets_that_of_onnx():
 @pytest.mark.parametrize("is_known", [True, False])
 def test_smaller_tensors_fit_to_images(shape, expected, is_known):
     array = np.ones(shape, np.float32)
-    value = Value(known=array) if is_known else Value(tf.constant(array))
+    value = LaidOutTensor(known=array) if is_known else LaidOutTensor(tf.constant(array))
     made = value.broadcast(4, Order.IMAGES)
     assert expected is None or tuple(made.shape) == expected
     assert (tf.zeros([2, 5, 4, 3]) + made).shape == (2, 5, 4, 3)
 
 
 def test_a_tensor_is_made_once_in_each_order():
-    value = Value(tf.zeros([2, 3, 4]))
+    value = LaidOutTensor(tf.zeros([2, 3, 4]))
     assert value.in_order(Order.IMAGES) is value.in_order(Order.IMAGES)
     assert value.in_order(Order.IMAGES).shape == (2, 4, 3)
     assert value.in_order(Order.KERNEL).shape == (4, 3, 2)
-    assert Value(value.in_order(Order.IMAGES), order=Order.IMAGES).shape == (2, 3, 4)
+    assert LaidOutTensor(value.in_order(Order.IMAGES), order=Order.IMAGES).shape == (2, 3, 4)
 
 
 def in_a_branch(use):
@@ -133,9 +135,9 @@ def test_what_is_made_in_branches_and_loops_stays_there(within, kind):
     @tf.function(autograph=False)
     def both(x):
         values = {
-            "tensor": lambda: Value(x),
-            "known": lambda: Value(known=array),
-            "weight": lambda: Value(read=read, is_weight=True),
+            "tensor": lambda: LaidOutTensor(x),
+            "known": lambda: LaidOutTensor(known=array),
+            "weight": lambda: LaidOutTensor(read=read, is_weight=True),
         }
         value = values[kind]()
         return within(lambda: value.in_order(Order.IMAGES)), value.in_order(Order.IMAGES)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from popart_graphs import graph, onnx_node, results_of, run
 
-from ipu_keras.popart.operations.values import Order, Value
+from ipu_keras.popart.operations.values import LaidOutTensor, Order
 
 IMAGE = np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2)
 
@@ -22,7 +22,7 @@ def kinds_in(concrete):
 def test_an_order_is_made_once():
     @tf.function(autograph=False)
     def function(x):
-        value = Value(x)
+        value = LaidOutTensor(x)
         assert value.in_order(Order.IMAGES) is value.in_order(Order.IMAGES)
         return value.in_order(Order.IMAGES) + value.in_order(Order.IMAGES)
 
@@ -35,7 +35,7 @@ def test_an_order_that_a_branch_made_is_not_used_outside(first):
 
     @tf.function(autograph=False)
     def function(x, condition):
-        value = Value(x)
+        value = LaidOutTensor(x)
         if first == "outside":
             value.in_order(Order.IMAGES)
 
@@ -56,7 +56,7 @@ def test_an_order_that_a_branch_made_is_not_used_outside(first):
 def test_a_loop_uses_what_was_made_before_it():
     @tf.function(autograph=False)
     def function(x):
-        value, made = Value(x), []
+        value, made = LaidOutTensor(x), []
 
         def body(count, total):
             made.append(value.in_order(Order.IMAGES))
@@ -72,7 +72,7 @@ def test_a_loop_uses_what_was_made_before_it():
 
 def test_what_is_known_is_a_constant_wherever_it_is_used():
     """Though nodes that are computed while tracing have used it first."""
-    value = Value(known=np.array([2, 3]))
+    value = LaidOutTensor(known=np.array([2, 3]))
     assert not tf.is_symbolic_tensor(value.tensor)
 
     @tf.function(autograph=False)
@@ -94,12 +94,12 @@ def test_what_is_known_is_a_constant_wherever_it_is_used():
 
 def test_a_narrow_type_keeps_what_is_known():
     """`2**63 - 1` is how models say "to the end"; inputs that are known have it in full."""
-    value = Value(known=np.array([[2**63 - 1, 2**32 + 2], [-1, 5]]), dtype=tf.int32)
+    value = LaidOutTensor(known=np.array([[2**63 - 1, 2**32 + 2], [-1, 5]]), dtype=tf.int32)
     assert (value.dtype, value.shape) == (tf.int32, (2, 2))
     assert value.known[0, 0] == 2**63 - 1
     np.testing.assert_array_equal(value.tensor, [[-1, 2], [-1, 5]])
     assert value.broadcast(3, Order.ONNX).dtype == tf.int32
-    precise = Value(known=np.array([1e300, 0.1]), dtype=tf.float32)
+    precise = LaidOutTensor(known=np.array([1e300, 0.1]), dtype=tf.float32)
     np.testing.assert_array_equal(precise.tensor, np.array([np.inf, 0.1], np.float32))
 
 
