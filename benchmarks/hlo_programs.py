@@ -6,8 +6,8 @@ operation, which goes through all of the model, as that of a user does.
 
 from typing import Any
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import Target

@@ -79,16 +79,16 @@ _missing_names.install()
 _COSTS = {
     "EstimatedCycles": "ipu_keras.keras.estimated_cycles",
     "last_report": "ipu_keras.profiling.reports",
-    "profile": "ipu_keras.keras.profiling",
+    "profile": "ipu_keras.keras.model_profile",
     "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
-    "what_if": "ipu_keras.keras.profiling",
+    "what_if": "ipu_keras.keras.model_profile",
 }
 
 if TYPE_CHECKING:
     # What `__getattr__` finds, for checkers.
     from ipu_keras.keras.estimated_cycles import EstimatedCycles as EstimatedCycles
-    from ipu_keras.keras.profiling import profile as profile
-    from ipu_keras.keras.profiling import what_if as what_if
+    from ipu_keras.keras.model_profile import profile as profile
+    from ipu_keras.keras.model_profile import what_if as what_if
     from ipu_keras.keras.suggest_pipeline import suggest_pipeline as suggest_pipeline
     from ipu_keras.profiling.reports import last_report as last_report
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
-from ipu_keras.functions.data_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.parts_for_xla import compiled_in_parts
 from ipu_keras.functions.place import placed_on
+from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla

@@ -21,7 +21,7 @@ from ipu_keras.config import (
     SchedulingAlgorithm,
     StochasticRoundingBehaviour,
 )
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.schedule import Activity, Phase
 from ipu_keras.host.plan import HostExecution

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.advice.planned_split import PlannedSplit, num_micro_batches, planned_split
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import (
     add_up_gradients,
     choose_precision,

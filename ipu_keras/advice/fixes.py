@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_keras.advice import durations
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
-from ipu_keras.cost.pipeline.run import is_training
+from ipu_keras.cost.pipeline.pipeline_run import is_training
 from ipu_keras.cost.pipeline.schedule import overlap
 from ipu_keras.ir import Graph
 

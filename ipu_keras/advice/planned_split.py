@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.schedule import overlap
 from ipu_keras.ir import Graph

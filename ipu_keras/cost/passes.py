@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.exchange import host_seconds
 from ipu_keras.cost.flat.code_sharing import with_own_code
 from ipu_keras.cost.flat.compute_sets import FlatProgram
@@ -26,14 +27,13 @@ from ipu_keras.cost.flat.normalizations import fuse_normalizations
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import recompute
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
 from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.offloading import offload
+from ipu_keras.cost.pipeline.pipeline_run import plan_of, run_of
 from ipu_keras.cost.pipeline.placement import place_stages
 from ipu_keras.cost.pipeline.recomputation import recompute_stages
-from ipu_keras.cost.pipeline.run import plan_of, run_of
 from ipu_keras.cost.pipeline.scoped_shards import (
     num_ipus_of_shards,
     with_shards,

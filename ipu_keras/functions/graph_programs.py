@@ -24,7 +24,7 @@ from ipu_keras.host.host_program import HostCallable, build_traced
 from ipu_keras.host.joint_operations import Together
 from ipu_keras.host.replica_values import Captures
 from ipu_keras.host.replica_variables import ReplicaVariables
-from ipu_keras.host.rewrites.table import Purpose
+from ipu_keras.host.rewrites.all_rewrites import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
 from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations, is_within_xla
 from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace

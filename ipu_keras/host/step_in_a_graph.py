@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.host.rewrites.all_rewrites import Purpose
 from ipu_keras.host.rewrites.replacement import undone
-from ipu_keras.host.rewrites.table import Purpose
 from ipu_keras.host.splitting import before_return
 from ipu_keras.host.traced_step import TracedStep, rewriting
 from ipu_keras.internals.tensorflow.functions import traced_where_variables_are_made

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.host.rewrites.all_rewrites import FUSED_BATCH_NORMS, Purpose, Rewrite, rewrites_for
 from ipu_keras.host.rewrites.fused_batch_norms import batch_norms
 from ipu_keras.host.rewrites.replacement import undone
-from ipu_keras.host.rewrites.table import FUSED_BATCH_NORMS, Purpose, Rewrite, rewrites_for
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.tracing import layer_scopes, replicated, traced_for_xla

@@ -135,7 +135,7 @@ class Module(Form):
         return _joined("a module", *_members_mismatch(found, (), self._members))
 
 
-class Instance(Form):
+class InstanceOf(Form):
     """An object of a given type that is neither a function nor a class."""
 
     def __init__(self, kind: type):

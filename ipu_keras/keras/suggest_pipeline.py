@@ -13,7 +13,7 @@ from ipu_keras.keras.extensions.layer_calls import sequential_calls
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
 from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.keras.profiling import step_with_update, traced_step
+from ipu_keras.keras.model_profile import step_with_update, traced_step
 from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.progress import phase, showing

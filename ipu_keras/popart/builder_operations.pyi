@@ -2773,16 +2773,16 @@ class AiGraphcoreOperations:
         *,
         debugPrefix: Any = '',
     ) -> str:
-        """Adds `Init` of ai.graphcore, a tensor to begin with, to the model.
+        """Adds `Init` of ai.graphcore, which makes a tensor without inputs, to the model.
 
         Args:
-            shape: Of the tensor.
-            data_type: A `DataType`, or ONNX's number of one.
-            init_type: An `InitType`.
-            batch_axis: The axis of the batch. If it is left out, `debugContext` may stand here.
+            shape: The shape of the tensor.
+            data_type: The type of the tensor, as a `DataType` or as ONNX's number of one.
+            init_type: An `InitType`: whether the tensor is set to zeros.
+            batch_axis: The axis of the batch. PopART also takes `debugContext` in this place.
                 Defaults to `None`.
-            debugContext: Name of the operation. Defaults to `""`.
-            debugPrefix: Another name of `debugContext`.
+            debugContext: The name of the operation. Defaults to `""`.
+            debugPrefix: An older name of `debugContext`.
         """
 
     def l1loss(
@@ -2849,22 +2849,24 @@ class AiGraphcoreOperations:
     ) -> list[str]:
         """Adds several convolutions that run at the same time to the model.
 
-        Each list is empty or has an entry for each convolution.
+        Each list is empty, or has an entry for each convolution.
 
         Args:
-            args: For each, the ids of images, of weights and perhaps of a bias.
-            dilations: For each, the steps between weights. Defaults to `[]`.
-            inDilations: For each, the steps between elements of images. Defaults to `[]`.
-            pads: For each, zeros before all axes of images, then behind. Defaults to `[]`.
-            outPads: The same of results. Defaults to `[]`.
-            strides: For each, the steps between places of the weights. Defaults to `[]`.
-            availableMemoryProportions: For each, the share of the memory. Defaults to `[]`.
-            partialsTypes: For each, the dtype that it adds up in. Defaults to `[]`.
-            planType: `"parallel"` or `"serial"`. Defaults to `None`.
-            perConvReservedTiles: Tiles that are kept for each. Defaults to `None`.
-            cycleBackOff: By how much a plan may be slower to use less memory. Defaults to `None`.
-            debugContext: Name of the operation. Defaults to `""`.
-            debugPrefix: Another name of `debugContext`.
+            args: For each convolution, the ids of images, of weights and perhaps of a bias.
+            dilations: The steps between weights along the spatial axes. Defaults to `[]`.
+            inDilations: The steps between elements of images along these. Defaults to `[]`.
+            pads: The zeros before all spatial axes of images, then behind. Defaults to `[]`.
+            outPads: The zeros before all spatial axes of results, then behind. Defaults to `[]`.
+            strides: The steps between places of the weights. Defaults to `[]`.
+            availableMemoryProportions: The shares of tile memory, above 0 and at most 1. Defaults
+                to `[]`.
+            partialsTypes: The types of partial sums, `"float"` or `"half"`. Defaults to `[]`.
+            planType: Either `"parallel"` or `"serial"`, for all convolutions. Defaults to `None`.
+            perConvReservedTiles: The number of tiles reserved for each convolution. Defaults to
+                `None`.
+            cycleBackOff: How much slower a plan may be to use less memory. Defaults to `None`.
+            debugContext: The name of the operation. Defaults to `""`.
+            debugPrefix: An older name of `debugContext`.
         """
 
     def nllloss(

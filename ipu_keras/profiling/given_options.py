@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
 from ipu_keras.settings.counts import positive_integer
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS

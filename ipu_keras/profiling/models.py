@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.model_checks import check_model
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.scoped_shards import num_ipus_of_shards
 from ipu_keras.ir import Graph, TensorSpec

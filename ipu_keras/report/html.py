@@ -10,12 +10,12 @@ from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.html_pipeline import WORKS, pipeline_picture
 from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 from ipu_keras.report.libraries import needs_report_extra
+from ipu_keras.report.memory_map import placed_values
 from ipu_keras.report.next_steps import next_steps
 from ipu_keras.report.options_in_words import options_in_words
 from ipu_keras.report.plain_report import plain_report
 from ipu_keras.report.rows import Row
 from ipu_keras.report.text import PlainTable
-from ipu_keras.report.values import placed_values
 
 with needs_report_extra("An HTML report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined, Template

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.machine.target import Target
 from ipu_keras.program import Pipeline
 from ipu_keras.report.plain_options import plain_options

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ipu_keras.cost.pipeline.run import PipelineRun
+from ipu_keras.cost.pipeline.pipeline_run import PipelineRun
 from ipu_keras.cost.pipeline.schedule import Activity
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.report.text import PlainTable

@@ -4,7 +4,7 @@ from dataclasses import asdict, fields
 from enum import Enum
 from typing import Any
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 
 # These came after the first reports. Left out at their defaults, they change no report that was
 # made before they existed, so such files can still be compared by `ipu-keras diff`.

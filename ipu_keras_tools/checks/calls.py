@@ -18,7 +18,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras.settings import config_setters as setters
 from ipu_keras.utils import create_ipu_config
-from ipu_keras_tools.checks.values import Instance, Known, is_a, is_symbolic
+from ipu_keras_tools.checks.known_values import Instance, Known, is_a, is_symbolic
 
 # Advice for functions of TensorFlow between layers.
 BETWEEN_LAYERS = (

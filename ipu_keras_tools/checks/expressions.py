@@ -13,9 +13,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.internals.keras_2_habits import advice
 from ipu_keras.settings.config_tree import closest_option
 from ipu_keras_tools.checks import calls
-from ipu_keras_tools.checks.libraries import attribute_of
-from ipu_keras_tools.checks.scopes import OF_TENSORFLOW_1, Notes, Scope
-from ipu_keras_tools.checks.values import (
+from ipu_keras_tools.checks.known_values import (
     UNKNOWN,
     Instance,
     Known,
@@ -31,6 +29,8 @@ from ipu_keras_tools.checks.values import (
     missing_attribute,
     several,
 )
+from ipu_keras_tools.checks.libraries import attribute_of
+from ipu_keras_tools.checks.script_scopes import OF_TENSORFLOW_1, Notes, Scope
 from ipu_keras_tools.checks.without_effect import idle_uses
 
 # The name under which a scope has the class whose method it belongs to. No script has such a name.

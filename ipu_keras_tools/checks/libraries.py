@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from ipu_keras.internals.keras_2_habits import advice
-from ipu_keras_tools.checks.scopes import Notes, advice_for_tensorflow_1
-from ipu_keras_tools.checks.values import UNKNOWN, Known
+from ipu_keras_tools.checks.known_values import UNKNOWN, Known
+from ipu_keras_tools.checks.script_scopes import Notes, advice_for_tensorflow_1
 
 # Libraries that are imported to look into them. Nothing of the user's is: importing runs it.
 _LIBRARIES = (

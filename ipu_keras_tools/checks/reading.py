@@ -10,9 +10,7 @@ from typing import Any
 from ipu_keras_tools.checks.deep_recursion import with_deep_recursion
 from ipu_keras_tools.checks.expressions import OWNER, Expressions
 from ipu_keras_tools.checks.findings import Findings
-from ipu_keras_tools.checks.libraries import imported
-from ipu_keras_tools.checks.scopes import Notes, Scope, SharedByScripts
-from ipu_keras_tools.checks.values import (
+from ipu_keras_tools.checks.known_values import (
     UNKNOWN,
     Instance,
     Known,
@@ -23,6 +21,8 @@ from ipu_keras_tools.checks.values import (
     UserModule,
     makes_names,
 )
+from ipu_keras_tools.checks.libraries import imported
+from ipu_keras_tools.checks.script_scopes import Notes, Scope, SharedByScripts
 from ipu_keras_tools.checks.without_effect import idle_option, refused_option
 
 # The most calls of the script's own functions that are followed: nested, of one function, and in

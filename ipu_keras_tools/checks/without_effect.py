@@ -17,7 +17,7 @@ from typing import Any
 
 from ipu_keras.config import OPTIONS
 from ipu_keras_tools.checks.calls import Call
-from ipu_keras_tools.checks.values import Instance, Known
+from ipu_keras_tools.checks.known_values import Instance, Known
 
 # Words of the docstrings for what is missing here. Other mentions of effects hold for IPUs too.
 _OTHERWISE = re.compile("Not implemented|not modelled")

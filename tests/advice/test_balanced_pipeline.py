@@ -17,7 +17,7 @@ from ipu_keras.advice.balanced_pipeline import (
     split_at,
 )
 from ipu_keras.advice.planned_split import planned_split
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 

@@ -9,8 +9,8 @@ from hlo_graphs import forward_only, staged_step, training_step
 
 from ipu_keras.advice import fixes
 from ipu_keras.advice.fixes import suggest_fixes
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.memory import MemoryPlan
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline

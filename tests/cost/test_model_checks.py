@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from hlo_graphs import loop
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model_checks import check_model
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import TARGETS

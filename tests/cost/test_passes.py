@@ -11,8 +11,8 @@ import pytest
 from hlo_graphs import argument, graph, inner_parameter, op, product, variable
 
 from ipu_keras import cost
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import MODEL_PASSES, model_graph
 from ipu_keras.machine.target import TARGETS
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.host.rewrites.table import Purpose
+from ipu_keras.host.rewrites.all_rewrites import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph, accumulated
 from ipu_keras.ir import TensorSpec
 

@@ -9,7 +9,7 @@ from ipu_keras.internals.forms import (
     Form,
     FormError,
     Function,
-    Instance,
+    InstanceOf,
     Module,
     PrivateName,
 )
@@ -48,7 +48,7 @@ def a_module(**content) -> ModuleType:
         (Class("rows", assigned=("_size",)), ShuffledBatch),
         (Class(members={"rows": Function("self", "start", "stop")}), Batch),
         (Module(resize=Function("image", "size"), Batch=Class()), a_module(**globals())),
-        (Instance(dict), {}),
+        (InstanceOf(dict), {}),
     ],
     ids=lambda one: one.__name__ if hasattr(one, "__name__") else str(one),
 )
@@ -91,7 +91,7 @@ def test_what_is_relied_on(form: Form, found):
         ),
         (Module(resize=Function()), Batch, "a class"),
         (Module(resize=Function()), a_module(), "a module without resize"),
-        (Instance(dict), sys, "a module"),
+        (InstanceOf(dict), sys, "a module"),
     ],
 )
 def test_what_is_found_instead(form: Form, found, instead):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.keras.profiling import profile
+from ipu_keras.keras.model_profile import profile
 from ipu_keras.ops import codelet_expressions
 from ipu_keras.ops.custom_ops import codelet_expression_op
 

@@ -8,7 +8,7 @@ from hlo_graphs import graph, loop, op, variable
 from models_made import models_made
 
 from ipu_keras import profile
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.profiling.models import cached_graph, cached_model, export_model

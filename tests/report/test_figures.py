@@ -6,7 +6,7 @@ import pytest
 from hlo_graphs import argument, graph, op, variable
 from small_reports import GC200, report
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.report import Choice, Report, WhatIf
 

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.program import Pipeline
 from ipu_keras.report import options_in_words as module
 from ipu_keras.report.options_in_words import ipus_in_words, options_in_words

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hlo_graphs import staged_step
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.timing import time_pipeline
 from ipu_keras.machine.target import TARGETS

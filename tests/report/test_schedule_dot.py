@@ -2,7 +2,7 @@
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report, schedule_dot

@@ -5,7 +5,7 @@ import sys
 
 from hlo_graphs import argument, graph, op, variable
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import TARGETS

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hlo_graphs import graph, loop, op
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import TARGETS, Target

@@ -12,7 +12,7 @@ from ipu_keras.cost.flat.memory import peak_besides_results
 from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
 from ipu_keras.cost.pipeline.placement import STASH_FAMILY
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.cost.products.options import ProductOptions
+from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.cost.vertices import vertices
 from ipu_keras.cost.vertices.context import CostContext
 from ipu_keras.cost.vertices.copies import (

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ipu_keras.internals.forms import Function, Instance, Module, PrivateName
+from ipu_keras.internals.forms import Function, InstanceOf, Module, PrivateName
 
-_PUBLIC_NAMES = PrivateName("keras.src.api_export", "REGISTERED_OBJS_TO_NAMES", Instance(dict))
+_PUBLIC_NAMES = PrivateName("keras.src.api_export", "REGISTERED_OBJS_TO_NAMES", InstanceOf(dict))
 _REGISTERED_NAMES = PrivateName(
-    "keras.src.saving.object_registration", "GLOBAL_CUSTOM_NAMES", Instance(dict)
+    "keras.src.saving.object_registration", "GLOBAL_CUSTOM_NAMES", InstanceOf(dict)
 )
 _CLONING = PrivateName("keras.src.models", "cloning", Module(clone_model=Function("model")))
 _TF_MODELS = PrivateName("keras._tf_keras.keras", "models", Module(clone_model=Function("model")))

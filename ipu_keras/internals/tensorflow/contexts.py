@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.forms import Class, Function, Instance, Module, PrivateName
+from ipu_keras.internals.forms import Class, Function, InstanceOf, Module, PrivateName
 
 _MODULE = PrivateName(
     "tensorflow.python.eager",
@@ -46,7 +46,7 @@ _MODULE = PrivateName(
                 "remove_function": Function("self", "name"),
             }
         ),
-        _device_parsing_cache=Instance(dict),
+        _device_parsing_cache=InstanceOf(dict),
     ),
 )
 _COPY = PrivateName(

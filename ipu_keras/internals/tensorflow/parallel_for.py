@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.forms import Class, Function, Instance, PrivateName
+from ipu_keras.internals.forms import Class, Function, InstanceOf, PrivateName
 
 _REGISTRY = PrivateName(
-    "tensorflow.python.ops.parallel_for.pfor", "_pfor_converter_registry", Instance(dict)
+    "tensorflow.python.ops.parallel_for.pfor", "_pfor_converter_registry", InstanceOf(dict)
 )
 _CONVERTER = PrivateName(
     "tensorflow.python.ops.parallel_for.pfor",

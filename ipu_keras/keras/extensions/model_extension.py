@@ -11,7 +11,7 @@ from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterato
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
-from ipu_keras.keras.extensions.arguments import Arguments
+from ipu_keras.keras.extensions.call_arguments import Arguments
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline

@@ -30,7 +30,7 @@ from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.model_metrics import ModelMetrics
 from ipu_keras.keras.extensions.model_stages import ModelStages, stages_of
 from ipu_keras.keras.extensions.model_steps import ModelSteps
-from ipu_keras.keras.extensions.options import OF_FEEDS, ExtensionOptions
+from ipu_keras.keras.extensions.option_checks import OF_FEEDS, ExtensionOptions
 from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.pipeline_stage import take_mark
 from ipu_keras.keras.extensions.policies import refuse_policies

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from ipu_keras.keras.extensions import options
+from ipu_keras.keras.extensions import option_checks
 from ipu_keras.keras.extensions.accumulation_options import (
     accumulation_options,
     check_minimize,
@@ -46,7 +46,7 @@ class ModelOptions:
             ValueError: A key is set by Keras itself, or a value cannot be honoured.
             TypeError: An infeed queue has no such argument.
         """
-        depth, name = options.check_infeed_options(kwargs)
+        depth, name = option_checks.check_infeed_options(kwargs)
         self._ipu.set(prefetch_depth=depth, infeed_name=name)
 
     def set_outfeed_queue_options(self, **kwargs) -> None:
@@ -61,7 +61,7 @@ class ModelOptions:
             ValueError: A key cannot be used with Keras, or a value cannot be honoured.
             TypeError: An outfeed queue has no such argument.
         """
-        options.check_outfeed_options(kwargs)
+        option_checks.check_outfeed_options(kwargs)
 
     def set_gradient_accumulation_options(
         self,

@@ -9,7 +9,7 @@ from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.dataset_feeds import Check, DatasetFeeds
 from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.model_stages import StagedCalls
-from ipu_keras.keras.extensions.options import ExtensionOptions
+from ipu_keras.keras.extensions.option_checks import ExtensionOptions
 from ipu_keras.runtime import Engine
 
 

@@ -11,7 +11,7 @@ from ipu_keras.ops.argument_checks import (
     check_not_negative,
     converted,
 )
-from ipu_keras.ops.normalization import (
+from ipu_keras.ops.normalized_groups import (
     checked_channels_axis,
     checked_groups,
     normalize_groups,

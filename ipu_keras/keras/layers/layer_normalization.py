@@ -11,7 +11,7 @@ from ipu_keras.ops.argument_checks import (
     check_not_negative,
     converted,
 )
-from ipu_keras.ops.normalization import normalize_axes, operation_of
+from ipu_keras.ops.normalized_groups import normalize_axes, operation_of
 
 
 @keras.saving.register_keras_serializable(package="ipu_addons")

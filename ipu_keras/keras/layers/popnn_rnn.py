@@ -17,7 +17,7 @@ from ipu_keras.ops.argument_checks import (
     real_in,
     received,
 )
-from ipu_keras.ops.rnn.options import (
+from ipu_keras.ops.rnn.recurrent_arguments import (
     ACTIVATION_NAMES,
     RECURRENT_ACTIVATION_NAMES,
     check_activation,

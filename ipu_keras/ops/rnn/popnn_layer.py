@@ -14,7 +14,7 @@ from ipu_keras.ops.argument_checks import (
     positive_integer,
 )
 from ipu_keras.ops.recurrent.steps import num_steps
-from ipu_keras.ops.rnn.options import (
+from ipu_keras.ops.rnn.recurrent_arguments import (
     ACTIVATION_NAMES,
     RECURRENT_ACTIVATION_NAMES,
     check_activation,

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.ops.multi_convolution import multi_conv as together
-from ipu_keras.ops.normalization import normalize_groups, operation_of
+from ipu_keras.ops.normalized_groups import normalize_groups, operation_of
 from ipu_keras.ops.recurrent import lstm as lstm_sequence
 from ipu_keras.ops.recurrent import lstm_inference
 from ipu_keras.popart.exceptions import popart_exception

@@ -8,9 +8,9 @@ import math
 import pytest
 from hlo_graphs import argument, graph, op
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat import io_tiles
 from ipu_keras.cost.flat.io_tiles import StepCopies
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report

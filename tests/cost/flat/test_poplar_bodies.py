@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, product, spec, variable
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import is_repeatable
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Op
 from ipu_keras.machine.target import TARGETS, Confidence

@@ -14,10 +14,10 @@ from hlo_graphs import (
     with_checkpoint,
 )
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import lifetimes, schedule
 from ipu_keras.cost.flat.recomputation import recompute
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Op
 from ipu_keras.machine.target import TARGETS

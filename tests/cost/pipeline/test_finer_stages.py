@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hlo_graphs import forward_only, staged_step
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
 from ipu_keras.cost.pipeline.step_parts import attribute_parts

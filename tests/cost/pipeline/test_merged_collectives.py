@@ -7,10 +7,10 @@ from hlo_graphs import argument, graph, op, spec, staged_step, training_step, va
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.exchange import all_reduce_seconds, reduce_scatter_seconds
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, LoopPart, Value
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.step_parts import attribute_parts

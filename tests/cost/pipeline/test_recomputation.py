@@ -3,8 +3,8 @@
 import pytest
 from hlo_graphs import forward_only, staged_step, with_checkpoint
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.flattening import flatten
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.placement import place_stages
 from ipu_keras.cost.pipeline.recomputation import recompute_stages

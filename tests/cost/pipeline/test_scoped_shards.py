@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hlo_graphs import argument, graph, op, training_step, variable
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import schedule
 from ipu_keras.cost.flat.memory import MemoryPlan
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.scoped_shards import (
     num_ipus_of_shards,

@@ -9,10 +9,10 @@ from hlo_graphs import argument, graph, inner_parameter, loop, op, product, trai
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.exchange import inter_ipu_copy_seconds
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import schedule
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.machine.target import TARGETS

@@ -5,7 +5,7 @@ import doctest
 import pytest
 from hlo_graphs import argument, graph, loop, op, training_step, variable
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.rewrites import precision
 from ipu_keras.cost.rewrites.precision import with_precision

@@ -10,8 +10,8 @@ import reference
 from ipu_keras_tools.checks import without_effect
 from ipu_keras_tools.checks.calls import Call
 from ipu_keras_tools.checks.findings import Note
+from ipu_keras_tools.checks.known_values import UNKNOWN, Known
 from ipu_keras_tools.checks.reading import findings_of
-from ipu_keras_tools.checks.values import UNKNOWN, Known
 from ipu_keras_tools.checks.without_effect import IdleUse, idle_arguments, idle_uses
 
 _CONFIG = "from tensorflow.python import ipu\nipu.utils.create_ipu_config({})\n"

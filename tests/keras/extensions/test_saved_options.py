@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ipu_keras.keras.extensions import PipelineStage
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions
-from ipu_keras.keras.extensions.options import ExtensionOptions
+from ipu_keras.keras.extensions.option_checks import ExtensionOptions
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
 from ipu_keras.keras.extensions.saved_options import attach_cloning
 from ipu_keras.pipelining_ops import PipelineSchedule

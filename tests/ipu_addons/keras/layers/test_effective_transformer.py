@@ -12,7 +12,7 @@ from differences import jacobians
 from ipu_addons.keras.layers import EffectiveTransformer, effective_transformer
 from ipu_keras.config import reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.keras.profiling import profile
+from ipu_keras.keras.model_profile import profile
 
 # Full, empty and short sequences; row 2 has nothing to attend to.
 FROM_LENGTHS = np.array([5, 0, 1, 3, 5, 2, 4], np.int32)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
-from ipu_keras.cost.products.options import PoplarOptions, ProductOptions, product_options
+from ipu_keras.cost.products.planning_options import PoplarOptions, ProductOptions, product_options
 from ipu_keras.cost.rewrites.precision import PRECISIONS
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.counts import integer_in, positive_integer

@@ -6,7 +6,7 @@ import pytest
 from html_reports import pipelined, report
 
 from ipu_keras.cost.flat.memory import alive_on_worst_tile
-from ipu_keras.report.values import PlacedValue, placed_values
+from ipu_keras.report.memory_map import PlacedValue, placed_values
 
 
 def test_values_of_a_step():

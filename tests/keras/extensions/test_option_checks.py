@@ -3,7 +3,7 @@ import re
 import keras
 import pytest
 
-from ipu_keras.keras.extensions.options import (
+from ipu_keras.keras.extensions.option_checks import (
     ExtensionOptions,
     check_infeed_options,
 )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ipu_keras.cost.options import CostOptions
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.store.canonical_json import to_json
 
 

@@ -8,7 +8,12 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.host import rewrites
-from ipu_keras.host.rewrites.table import ENVIRONMENT_VARIABLE, REWRITES, Purpose, rewrites_for
+from ipu_keras.host.rewrites.all_rewrites import (
+    ENVIRONMENT_VARIABLE,
+    REWRITES,
+    Purpose,
+    rewrites_for,
+)
 from ipu_keras.host.traced_step import trace
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program

@@ -4,11 +4,11 @@ import pytest
 from hlo_graphs import graph, op
 from hlo_graphs import product as matrix_product
 
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.products.convolutions import matmul
-from ipu_keras.cost.products.options import ProductOptions, product_options
+from ipu_keras.cost.products.planning_options import ProductOptions, product_options
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.report.plain_options import plain_options

@@ -11,7 +11,7 @@ from image_classifier import IMAGES, LABELS, image_classifier
 import ipu_keras
 from ipu_keras import last_report, profile, what_if
 from ipu_keras.ipu_strategy import IPUStrategy
-from ipu_keras.keras import profiling
+from ipu_keras.keras import model_profile
 from ipu_keras.machine.target import target_named
 from ipu_keras.ops.recurrent import lstm
 from ipu_keras.report import report as report_module
@@ -23,7 +23,7 @@ def rows_of(report, layer, family):
     return [row for row in report.rows if layer in row.layer and row.family == family]
 
 
-@pytest.mark.parametrize("module", [profiling, report_module])
+@pytest.mark.parametrize("module", [model_profile, report_module])
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
 
@@ -293,7 +293,7 @@ def figures(report):
 
 
 def test_they_are_part_of_the_package():
-    assert ipu_keras.profile is profiling.profile
+    assert ipu_keras.profile is model_profile.profile
     assert ipu_keras.what_if is what_if
     assert ipu_keras.last_report is last_report
     assert {"last_report", "profile", "what_if", "config"} <= set(dir(ipu_keras))

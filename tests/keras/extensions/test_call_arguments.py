@@ -1,6 +1,6 @@
 import pytest
 
-from ipu_keras.keras.extensions.arguments import Arguments
+from ipu_keras.keras.extensions.call_arguments import Arguments
 
 
 def method(self, x, y=2, *, z=3, **kwargs):
