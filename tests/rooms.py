@@ -58,7 +58,9 @@ COMPUTING = (
 )
 
 # Below the names of documented operations.
-BELOW = "collectives ctc_* multi_convolution nonlinearities normalization recurrent sequence_rows"
+BELOW = (
+    "collectives ctc_* multi_convolution nonlinearities normalized_groups recurrent sequence_rows"
+)
 BELOW_NAMES = of("config", "profiling", "popart", *(f"ops.{name}" for name in BELOW.split()))
 CHECKS = ("google.protobuf", "numpy", "onnx", *of("_missing_names", "_requirements"))
 ONNX = (*CHECKS, *TENSORFLOW, *MODEL, *COMPUTING, *BELOW_NAMES)
