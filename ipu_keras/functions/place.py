@@ -114,6 +114,11 @@ def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
         _place.reset(token)
 
 
+def is_placed() -> bool:
+    """Whether somebody has said which device runs what is being traced."""
+    return _place.get() is not None
+
+
 def current_place() -> Place:
     """Where what is being traced runs; on the first device if nobody has said so."""
     return _place.get() or Place(DRIVER.known_device(0))

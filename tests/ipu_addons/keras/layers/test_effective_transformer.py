@@ -134,7 +134,9 @@ def test_gradients():
 
     def run(x, t, *weights):
         with keras.StatelessScope(list(zip(layer.trainable_weights, weights, strict=True))):
-            return tf.concat([tf.reshape(each, [-1]) for each in layer([x, inputs[1], t, inputs[3]])], 0)
+            return tf.concat(
+                [tf.reshape(each, [-1]) for each in layer([x, inputs[1], t, inputs[3]])], 0
+            )
 
     tensors = [tf.constant(inputs[0]), tf.constant(inputs[2])]
     tensors += [tf.constant(weight.numpy()) for weight in layer.trainable_weights]
