@@ -17,6 +17,16 @@ def is_traced_again() -> bool:
     return _again.get()
 
 
+@contextlib.contextmanager
+def traced_again() -> Iterator[None]:
+    """While this is open, what is traced takes the place of an earlier trace."""
+    token = _again.set(True)
+    try:
+        yield
+    finally:
+        _again.reset(token)
+
+
 class Traces:
     """The traces of a function that makes variables, of which all have those of the first.
 
@@ -34,8 +44,11 @@ class Traces:
             yield
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
+    def again(self, *, may_make_more: bool = False) -> Iterator[None]:
         """While this is open, it is traced again, and gets the variables that it made.
+
+        Args:
+            may_make_more: Whether it may make others too, as no trace has come to its end.
 
         Raises:
             RuntimeError: It makes others.
@@ -48,6 +61,8 @@ class Traces:
             # initializes it.
             if found is None and options.get("collections") == []:
                 return create(**options)
+            if found is None and not left and may_make_more:
+                return create(**options)
             if found is None and not left:
                 raise RuntimeError(
                     "A computation that is traced again for the replicas of its device makes "
@@ -58,12 +73,8 @@ class Traces:
             left[:] = [one for one in left if one is not found]
             return found
 
-        token = _again.set(True)
-        try:
-            with self._names.again(), tf.variable_creator_scope(same):
-                yield
-        finally:
-            _again.reset(token)
+        with traced_again(), self._names.again(), tf.variable_creator_scope(same):
+            yield
 
     def _made_now(self, create: Callable[..., Any], **options: Any) -> Any:
         variable = create(**options)
