@@ -122,7 +122,7 @@ class ModelStages:
                 leaves the steps unchecked.
 
         Returns:
-            `None` if no layer has a stage.
+            `None` if no layer has a stage, and no IPU is asked for by `device_mapping`.
 
         Raises:
             ValueError: Layers without stages, in a wrong order, a mapping or options of another
@@ -134,6 +134,7 @@ class ModelStages:
         """
         staged = self.staged_calls()
         if staged is None:
+            self._check_no_mapping()
             return None
         checks.check_call_not_overridden(self._model)
         if name is not None:
@@ -232,6 +233,14 @@ class ModelStages:
         names = [field.name for field in dataclasses.fields(PipelineChoices)]
         choices = {name: getattr(options, name) for name in names}
         return Pipeline(device_mapping=device_mapping, **choices)
+
+    def _check_no_mapping(self) -> None:
+        """Refuses a mapping of stages to IPUs for a model that has no stages."""
+        options = self._model._ipu.options
+        # A user may have taken the layers out of their stages.
+        if options.pipelining.device_mapping is not None and options.stages != ():
+            layers = (one for one in self._model.layers if not isinstance(one, keras.layers.InputLayer))
+            checks.refuse_without_stage(next((one.name for one in layers), self._model.name))
 
     def _training_depth(self) -> int:
         steps = self._model._ipu.options.pipelining.steps_per_replica
