@@ -298,13 +298,14 @@ class ModelOnIpu:
 
         Raises:
             ValueError: The model is on no IPU device.
-            RuntimeError: The model runs eagerly, or makes the function of its step itself, or
-                its device is not configured any longer.
+            RuntimeError: The model runs eagerly, in the graph of a session, or makes the function
+                of its step itself, or its device is not configured any longer.
             TypeError: A layer computes in numbers that IPUs do not have.
         """
         if not self.device.ipus:
             SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
         refuse_eager(self._model.run_eagerly)
+        refuse_graphs()
         if getattr(self._model, f"{name}_function") is None:
             # Else it was made for these layers, which takes longer than a step to look at.
             refuse_policies(self._model)
@@ -420,6 +421,21 @@ def refuse_eager(run_eagerly: bool) -> None:
         raise RuntimeError(
             "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
             "when calling `compile`."
+        )
+
+
+def refuse_graphs() -> None:
+    """Refuses to run a model where TensorFlow builds the graph of a session.
+
+    Raises:
+        RuntimeError: Eager execution is switched off, as Keras 3 needs it, or a graph is open.
+    """
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        raise RuntimeError(
+            "Models of Keras 3 run where TensorFlow executes eagerly. Leave out "
+            "`tf.compat.v1.disable_v2_behavior()` or `disable_eager_execution()`, and call the "
+            "model's methods outside of `tf.Graph().as_default()`; or write the model with "
+            "`tf.compat.v1` for `ipu_compiler.compile`. Received: eager execution is switched off"
         )
 
 

@@ -239,8 +239,12 @@ class ModelStages:
         options = self._model._ipu.options
         # A user may have taken the layers out of their stages.
         if options.pipelining.device_mapping is not None and options.stages != ():
-            layers = (one for one in self._model.layers if not isinstance(one, keras.layers.InputLayer))
-            checks.refuse_without_stage(next((one.name for one in layers), self._model.name))
+            names = [
+                layer.name
+                for layer in self._model.layers
+                if not isinstance(layer, keras.layers.InputLayer)
+            ]
+            checks.refuse_without_stage(next(iter(names), self._model.name))
 
     def _training_depth(self) -> int:
         steps = self._model._ipu.options.pipelining.steps_per_replica
