@@ -20,6 +20,9 @@ _FUNCTIONAL = PrivateName(
         },
     ),
 )
+_OLD_MODEL = PrivateName(
+    "tensorflow.python.keras.engine.training", "Model", Class(members={"__new__": Function("cls")})
+)
 # What a functional model has of its graph. It is compared when that is looked at: classes that the
 # package needs to be imported have forms that take no time.
 _GRAPH = PrivateName(
@@ -120,3 +123,8 @@ def regularizer_attribute() -> str:
     """The attribute in which a weight has its regularizer; setting the public one checks it."""
     _VARIABLE.get()
     return "_regularizer"
+
+
+def old_model_class() -> Any:
+    """`Model` of the Keras in TensorFlow itself, which is no longer `tf.keras`."""
+    return _OLD_MODEL.get()

@@ -316,8 +316,13 @@ class ModelOnIpu:
 
         Args:
             element: The format of its batches; Keras reads shapes and dtypes only.
+
+        Raises:
+            ValueError: It lacks labels that the model's loss needs.
         """
         self.adopt_optimizers()
+        if not self.steps.any_overridden:
+            self.steps.check_labels(element)
         if is_built(self._model):
             return  # for other data, it may be: of what is built Keras makes nothing anew
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])

@@ -44,12 +44,14 @@ class Layout:
         accumulation: As of `Program`.
         num_replicas: As of `Program`.
         pipeline_of: Gives the pipeline of a program with so many steps.
+        check: Called with the format of batches before a program is made of them.
     """
 
     update: Callable[[list], Any] | None = None
     accumulation: Accumulation = field(default_factory=Accumulation)
     num_replicas: int = 1
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
+    check: Callable[[ElementFormat], None] = lambda element: None
 
 
 class BatchFormats:
@@ -219,6 +221,7 @@ class StepFunction:
         key = (*element.key, num_steps)
         layout = self._layout
         if key not in self._executables:
+            layout.check(element)
             program = Program(
                 name=self._name,
                 step=self._run_step,
