@@ -10,9 +10,10 @@ it. Functions without halves stay as they are.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.contexts import function_definition
@@ -43,6 +44,30 @@ _COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("T",),
 )
 _COMPUTING["BatchMatMulV3"] = ("Ta", "Tb", "Tout")
+
+# Those of them whose results are halves whatever finite halves they are given.
+_BOUNDED = frozenset(
+    "Acos Asin Atan Atan2 Cos Erf Erfc Sigmoid Sin Softmax Softsign Tanh".split()  # noqa: SIM905
+)
+
+# Those of them that make infinities of finite numbers: they divide by zero, or have a pole.
+_SINGULAR = frozenset(
+    """
+    Acosh Atanh Cosh Digamma Div DivNoNan EluGrad Erfinv Exp Expm1 FloorDiv FloorMod Inv InvGrad
+    Lgamma Log Log1p LogSoftmax Mod Ndtri Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad
+    Sinh SqrtGrad TruncateMod Xdivy Xlog1py Xlogy
+    """.split()  # noqa: SIM905
+)
+
+# What moves or chooses halves: its results are finite where all that it is given is.
+_MOVING = frozenset(
+    """
+    Abs BroadcastTo CheckNumerics ConcatV2 ExpandDims GatherV2 Identity IdentityN MaxPool MaxPoolV2
+    Max Maximum Min Minimum Neg Pack Pad PreventGradient Relu Relu6 Relu6Grad ReluGrad Reshape
+    ReverseV2 Roll Select SelectV2 Slice Split SplitV Squeeze StopGradient StridedSlice
+    StridedSliceGrad Tile Transpose Unpack ZerosLike
+    """.split()  # noqa: SIM905
+)
 
 # Their float32 overflows for finite halves as well, which is an overflow and no infinite operand.
 _OVERFLOWING = frozenset({"Cosh", "Exp", "Expm1", "Pow", "Sinh"})
@@ -127,6 +152,8 @@ class _Rewriting:
         # By the tensor that was a half, the one that is it now.
         self._instead: dict[str, str] = {}
         self._constants: dict[tuple[str, int], str] = {}
+        # The operations of which no half is infinite, so that what is computed of it need not look.
+        self._finite_ops: set[str] = set()
         # Where new operations are, and what they wait for.
         self._device = ""
 
@@ -139,6 +166,7 @@ class _Rewriting:
             for function in _called(node):
                 function.name = self._renamed(function.name)
             if not _computes_halves(node):
+                self._note_moved(node)
                 self._nodes.append(node)
             elif node.op in _CHANGES:
                 self._change(node)
@@ -156,6 +184,18 @@ class _Rewriting:
         found.node_def.extend(nodes)
         return found
 
+    def _note_moved(self, node: Any) -> None:
+        """Notes whether halves that are moved, or constant, are finite."""
+        if node.op == "Const":
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            if value.dtype != np.float16 or not np.isinf(value).any():
+                self._finite_ops.add(node.name)
+        elif node.op in _MOVING and self._are_finite(node.input):
+            self._finite_ops.add(node.name)
+
+    def _are_finite(self, tensors: Iterable[str]) -> bool:
+        return all(name.partition(":")[0] in self._finite_ops for name in tensors if name[0] != "^")
+
     def _compute(self, node: Any) -> None:
         kind = definition_of(node.op)
         halves = {name for name in _COMPUTING[node.op] if node.attr[name].type == _HALF}
@@ -165,6 +205,9 @@ class _Rewriting:
             for _ in range(node.attr[argument.number_attr].i if argument.number_attr else 1)
         ]
         wide = [k for k, name in enumerate(types) if name in halves]
+        is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
+        is_bounded = node.op in _BOUNDED and is_finite
+        self._finite_ops.add(node.name)
         for k in wide:
             node.input[k] = self._cast_to(_FLOAT, node.input[k], f"{node.name}/wide_{k}")
         for name in halves:
@@ -175,7 +218,12 @@ class _Rewriting:
                 tensor = f"{node.name}:{argument.name}:0"
                 operands = [node.input[k] for k in wide] if node.op in _OVERFLOWING else []
                 name = f"{node.name}/{argument.name}"
-                self._instead[tensor] = self._rounded(_AS_IT_IS + tensor, name, operands)
+                half = _AS_IT_IS + tensor
+                if is_bounded:
+                    self._instead[tensor] = self._cast_to(_HALF, half, f"{name}/half")
+                else:
+                    checked = [] if is_finite else operands or [half]
+                    self._instead[tensor] = self._rounded(half, name, checked)
 
     def _change(self, node: Any) -> None:
         """Reads, computes and writes, in place of an operation that does all of it in halves."""
@@ -185,6 +233,7 @@ class _Rewriting:
         changed = self._nodes.pop()
         self._compute(changed)
         node.op = "AssignVariableOp"
+        self._finite_ops.discard(node.name)
         node.input[1] = self._instead[f"{changed.name}:z:0"]
         self._nodes.append(node)
 
@@ -200,11 +249,12 @@ class _Rewriting:
             half = _AS_IT_IS + tensor
             self._instead[tensor] = self._finite(half, [half], f"{node.name}/kept", _HALF)
         else:
-            node.input[0] = self._saturated(wide, node.name, [])
+            node.input[0] = self._saturated(wide, node.name, [wide])
             self._nodes.append(node)
+        self._finite_ops.add(node.name)
 
     def _rounded(self, wide: str, name: str, operands: Sequence[str]) -> str:
-        """Returns the half that a result in float32 becomes."""
+        """Returns the half that a result in float32 becomes: NaN where an operand is not finite."""
         if not self._nanoo:
             return self._cast_to(_HALF, self._saturated(wide, name, operands), f"{name}/half")
         half = self._cast_to(_HALF, wide, f"{name}/half")
@@ -213,8 +263,8 @@ class _Rewriting:
     def _saturated(self, wide: str, name: str, operands: Sequence[str]) -> str:
         limits = [self._constant(value, _FLOAT) for value in (-_LARGEST, _LARGEST)]
         clipped = self._new("ClipByValue", f"{name}/clipped", [wide, *limits], T=_FLOAT)
-        # Clipping keeps NaN, so operands tell the rest where the result may overflow.
-        return self._finite(f"{clipped}:output:0", operands or [wide], f"{name}/kept", _FLOAT)
+        # Clipping keeps NaN.
+        return self._finite(f"{clipped}:output:0", operands, f"{name}/kept", _FLOAT)
 
     def _finite(self, value: str, operands: Sequence[str], name: str, dtype: int) -> str:
         """Returns a value where operands are finite, and NaN elsewhere."""
