@@ -237,14 +237,14 @@ from ipu_keras.popart.options.version import versionNumber as versionNumber
 from ipu_keras.popart.options.version import versionString as versionString
 from ipu_keras.popart.sessions.dataflow import AnchorReturnType as AnchorReturnType
 from ipu_keras.popart.sessions.dataflow import DataFlow as DataFlow
-from ipu_keras.popart.sessions.inference import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo as InputShapeInfo
+from ipu_keras.popart.sessions.session import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.sessions.step_io import IStepIO as IStepIO
 from ipu_keras.popart.sessions.step_io import IWeightsIO as IWeightsIO
 from ipu_keras.popart.sessions.step_io import PyStepIO as PyStepIO
 from ipu_keras.popart.sessions.step_io import PyStepIOCallback as PyStepIOCallback
 from ipu_keras.popart.sessions.step_io import PyWeightsIO as PyWeightsIO
-from ipu_keras.popart.sessions.training import _TrainingSessionCore as _TrainingSessionCore
+from ipu_keras.popart.sessions.trained import _TrainingSessionCore as _TrainingSessionCore
 
 # `from popart_core import name` shows what `__getattr__` says of a missing documented name only if
 # the module has a `__path__`; else Python replaces the error by its own.
