@@ -34,6 +34,8 @@ from ipu_keras.popart.graphs.node_attributes import NodeAttributes
 from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
 from ipu_keras.popart.options.settings import CommGroup, TensorLocation
 
+__all__ = ["AttributeContextManager", "KeyValueContextManager", "NameContextManager"]
+
 _ON_CHIP = TensorLocation()
 _PARTIALS_TYPES = ("FLOAT", "HALF")
 _SERIALIZE_MODES = ("input_channels", "reducing_dim", "output_channels", "none")

@@ -29,6 +29,8 @@ from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.options.enumerations import RecomputeType
 from ipu_keras.store.atomic_files import write_atomically
 
+__all__ = ["defaultAiGraphcoreOpset", "defaultAiOnnxMlOpset", "defaultAiOnnxOpset"]
+
 DEFAULT_AI_ONNX_ML = 1
 DEFAULT_AI_GRAPHCORE = 1
 

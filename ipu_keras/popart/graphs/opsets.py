@@ -38,6 +38,17 @@ from ipu_keras.popart.graphs.multi_convolution import (
 )
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 
+__all__ = [
+    "AiGraphcoreOpset1",
+    "AiOnnxMlOpset1",
+    "AiOnnxOpset6",
+    "AiOnnxOpset7",
+    "AiOnnxOpset8",
+    "AiOnnxOpset9",
+    "AiOnnxOpset10",
+    "AiOnnxOpset11",
+]
+
 # How many inputs and outputs the graphs of operations have beyond those of the operation. A Loop's
 # body also returns whether to go on; branches of an If have no inputs.
 _MORE_INPUTS = {"Call": 0, "Loop": 0, "Scan": 0}

@@ -18,6 +18,19 @@ from ipu_keras.popart.options.enumerations import (
 from ipu_keras.popart.options.option import Option, Settings
 from ipu_keras.popart.options.values import BOOL, NUMBER, PART, TEXT, integer, list_of, one_of
 
+__all__ = [
+    "AccumulateOuterFragmentSettings",
+    "AutodiffSettings",
+    "AutomaticLossScalingSettings",
+    "BatchSerializationSettings",
+    "ClipNormSettings",
+    "CommGroup",
+    "ExecutionPhaseSettings",
+    "NumIOTiles",
+    "TensorLocation",
+    "TensorLocationSettings",
+]
+
 
 class CommGroup(Settings):
     """Which replicas exchange values with each other; a name of releases from 2.2 on.
