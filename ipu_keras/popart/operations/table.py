@@ -1,7 +1,7 @@
 """Finds the operation and the attribute defaults that a node means, by domain, kind and version."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType, ModuleType
 
 import onnx.defs
@@ -43,44 +43,11 @@ from ipu_keras.popart.operations import (
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART, UNCHANGED, what_instead
 from ipu_keras.popart.operations.operation import Operation
 
-_FAMILIES = (
-    activations,
-    arithmetic,
-    blocks,
-    casts,
-    comparisons,
-    constants,
-    control_flow,
-    convolutions,
-    dropout,
-    elementary_functions,
-    expansion,
-    graphcore_effects,
-    graphcore_elementwise,
-    graphcore_layers,
-    graphcore_tensors,
-    grids,
-    indexing,
-    losses,
-    normalization,
-    pooling,
-    products,
-    quantization,
-    random,
-    recurrent,
-    reductions,
-    regions,
-    resizing,
-    sequences,
-    shapes,
-    strings,
-)
 
-
-def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
+def _collected(modules: Iterable[object]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
     found: dict[tuple[str, str], list[Operation]] = {}
-    for family in families:
-        for each in vars(family).values():
+    for family in modules:
+        for each in vars(family).values() if isinstance(family, ModuleType) else ():
             if isinstance(each, Operation):
                 found.setdefault((each.domain, each.kind), []).append(each)
     return MappingProxyType(
@@ -88,8 +55,8 @@ def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tup
     )
 
 
-# By domain and kind, with the newest version last.
-OPERATIONS = _collected(_FAMILIES)
+# By domain and kind, with the newest version last: those of all families that are imported above.
+OPERATIONS = _collected(tuple(globals().values()))
 
 
 def operation_of(domain: str, kind: str, version: int) -> Operation:
