@@ -18,7 +18,7 @@ from ipu_keras.popart.core import _BuilderCore as _BuilderCore
 from ipu_keras.popart.core import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.core import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.core import _TrainingSessionCore as _TrainingSessionCore
-from ipu_keras.popart.model.transformer import GraphTransformer as GraphTransformer
+from ipu_keras.popart.files.transformer import GraphTransformer as GraphTransformer
 from ipu_keras.popart.session import InferenceSession as InferenceSession
 from ipu_keras.popart.session import OutOfMemoryException as OutOfMemoryException
 from ipu_keras.popart.session import TrainingSession as TrainingSession

@@ -6,6 +6,7 @@ from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo as DeviceInfo
 from ipu_keras.popart.devices.manager import DeviceManager as DeviceManager
 from ipu_keras.popart.exceptions import *
+from ipu_keras.popart.files.numerics_report import NumericsReport as NumericsReport
 from ipu_keras.popart.graphs.annotations import *
 from ipu_keras.popart.graphs.builder_core import *
 from ipu_keras.popart.graphs.builder_core import _BuilderCore as _BuilderCore
@@ -13,7 +14,6 @@ from ipu_keras.popart.graphs.debug_context import DebugContext as DebugContext
 from ipu_keras.popart.graphs.opsets import *
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
-from ipu_keras.popart.model.numerics_report import NumericsReport as NumericsReport
 from ipu_keras.popart.operations.identifiers import *
 from ipu_keras.popart.optimizers.adam import Adam as Adam
 from ipu_keras.popart.optimizers.adaptive import Adaptive as Adaptive

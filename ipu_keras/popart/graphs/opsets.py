@@ -10,13 +10,6 @@ from typing import Any
 from onnx import AttributeProto, GraphProto
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs.annotation_names import (
-    AVAILABLE_MEMORY,
-    CYCLE_BACK_OFF,
-    PARTIALS_TYPE,
-    PLAN_TYPE,
-    RESERVED_TILES,
-)
 from ipu_keras.popart.graphs.attributes import attribute_of
 from ipu_keras.popart.graphs.debug_context import DebugContext, one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
@@ -35,6 +28,13 @@ from ipu_keras.popart.graphs.multi_convolution import (
     check_choices,
     multiconv_attributes,
     multiconv_inputs,
+)
+from ipu_keras.popart.model.annotation_names import (
+    AVAILABLE_MEMORY,
+    CYCLE_BACK_OFF,
+    PARTIALS_TYPE,
+    PLAN_TYPE,
+    RESERVED_TILES,
 )
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 

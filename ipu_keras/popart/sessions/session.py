@@ -19,8 +19,8 @@ import tensorflow as tf
 from ipu_keras.host import host_program as host
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
+from ipu_keras.popart.files.loading import LoadedModel, load
 from ipu_keras.popart.model.data_types import name_of, narrowed
-from ipu_keras.popart.model.loading import LoadedModel, load
 from ipu_keras.popart.options.patterns import warn_of_patterns
 from ipu_keras.popart.options.session_options import warn_of_idle
 from ipu_keras.popart.sessions.cbor import as_cbor
