@@ -4,11 +4,11 @@ import os
 from typing import Any
 
 from ipu_keras._missing_names import missing_attribute
+from ipu_keras.popart.devices.info import DeviceInfo
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.optimizers.optimizer import Optimizer
 from ipu_keras.popart.options.patterns import Patterns
 from ipu_keras.popart.options.session_options import SessionOptions
-from ipu_keras.popart.sessions.arguments import check_arguments
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.session import Session, _InferenceSessionCore
@@ -16,6 +16,17 @@ from ipu_keras.popart.sessions.trained import _TrainingSessionCore
 
 # As in `popart.core`: lets `from popart.session import name` show the error of `__getattr__`.
 __path__: list[str] = []
+
+# C++ bindings would refuse a wrong type with the signature of the overload; users need to know
+# what makes the right one, as `acquire` methods return None when no device is free.
+_HOW = {
+    DataFlow: "Make one with popart.DataFlow(batchesPerStep, {'output': AnchorReturnType('All')}).",
+    DeviceInfo: "Get one of a popart.DeviceManager; its acquire methods return None where none is "
+    "free.",
+    InputShapeInfo: "Make one with popart.InputShapeInfo(), and `add` shapes to it.",
+    Patterns: "Make one with popart.Patterns(), or leave it out.",
+    SessionOptions: "Make one with popart.SessionOptions(), or leave it out.",
+}
 
 
 class OutOfMemoryException(popart_exception):
@@ -130,7 +141,7 @@ class InferenceSession(_RaisesOutOfMemory, _InferenceSessionCore):
         userOptions: SessionOptions = SessionOptions(),  # noqa: B008 - as documented
     ):
         patterns = Patterns() if patterns is None else patterns
-        check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
+        _check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
         _InferenceSessionCore.__init__(
             self, fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, patterns
         )
@@ -202,7 +213,7 @@ class TrainingSession(_RaisesOutOfMemory, _TrainingSessionCore):
         name: str = "training",
     ):
         patterns = Patterns() if patterns is None else patterns
-        check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
+        _check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
         _TrainingSessionCore.__init__(
             self,
             fnModel,
@@ -215,6 +226,25 @@ class TrainingSession(_RaisesOutOfMemory, _TrainingSessionCore):
             patterns,
             name,
         )
+
+
+def _check_arguments(
+    dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any
+) -> None:
+    """Raises a `TypeError` that says how to make the argument if one is of another type."""
+    given = {
+        "dataFlow": (dataFlow, DataFlow),
+        "deviceInfo": (deviceInfo, DeviceInfo),
+        "inputShapeInfo": (inputShapeInfo, InputShapeInfo),
+        "patterns": (patterns, Patterns),
+        "userOptions": (userOptions, SessionOptions),
+    }
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"`{name}` must be a popart.{kind.__name__}. Received: {name}={value!r} of type "
+                f"{type(value).__name__}. {_HOW[kind]}"
+            )
 
 
 def _raise_unless_successful(error: OutOfMemoryError) -> None:

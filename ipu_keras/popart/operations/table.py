@@ -7,7 +7,7 @@ from types import MappingProxyType, ModuleType
 import onnx.defs
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.graph import AI_ONNX, OnnxModel
 from ipu_keras.popart.operations import (
     activations,
     arithmetic,
@@ -17,7 +17,6 @@ from ipu_keras.popart.operations import (
     constants,
     control_flow,
     convolutions,
-    dropout,
     elementary_functions,
     expansion,
     graphcore_effects,
@@ -75,6 +74,14 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
     raise popart_exception(
         f"Unknown operation {kind!r} of the domain {domain!r}. It is none of those that "
         f"docs/popart.md lists. {what_instead(domain, kind)}".rstrip()
+    )
+
+
+def draws(model: OnnxModel) -> bool:
+    """Whether any operation of a model, or of a graph within it, may draw random numbers."""
+    return any(
+        operation_of(node.domain, node.kind, model.opsets.get(node.domain, 1)).is_random
+        for node in model.graph.all_nodes()
     )
 
 

@@ -1,7 +1,7 @@
 """What the options of a session mean for its program, and for what that would cost."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,18 @@ import numpy as np
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
+from ipu_keras.popart.model.annotation_names import PIPELINE_STAGE, RECOMPUTE
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
 from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.optimizers.rules import Factors
 from ipu_keras.popart.options.enumerations import (
     RecomputationType,
+    RecomputeType,
     ReductionType,
     SyntheticDataMode,
     VirtualGraphMode,
 )
 from ipu_keras.popart.options.patterns import warn_of_excluded
-from ipu_keras.popart.sessions.contradictions import (
-    check_main_loops,
-    check_order_of_stages,
-    check_recomputation,
-)
-from ipu_keras.popart.sessions.engine_options import (
-    check_engine_options,
-    warn_of_convolution_options,
-)
 from ipu_keras.popart.sessions.inferred_places import NOWHERE
 from ipu_keras.popart.sessions.locations import (
     least_bytes_elsewhere,
@@ -39,6 +32,17 @@ from ipu_keras.popart.sessions.locations import (
 from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
+from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
+
+# Only groups of Poplar's options are known here: a misspelt group is refused, and any option of
+# a group is taken.
+_GROUPS = (
+    *("autoReport", "debug", "exchange", "opt", "prng", "profiler", "streamCallbacks", "target"),
+)
+
+# The options of convolutions that the cost model reads.
+_OF_CONVOLUTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 
 _ON_SEVERAL_IPUS = (
     "Nodes are put on several IPUs by VirtualGraphMode.Auto, or with VirtualGraphMode.Manual by "
@@ -67,8 +71,8 @@ class SessionConfiguration:
     device_choices: DeviceChoices = field(init=False)
 
     def __post_init__(self) -> None:
-        check_main_loops(self.options)
-        check_recomputation(self.options, self.graph)
+        _check_main_loops(self.options)
+        _check_recomputation(self.options, self.graph)
         if not self.options.enableSupportedDataTypeCasting:
             self._check_types()
         choices = _device_choices(self.options, self.target)
@@ -255,7 +259,7 @@ class SessionConfiguration:
                     "With enablePipelining each node must be in a pipeline stage: put it within "
                     f"`builder.pipelineStage(k)`. Received: none for {node.title}"
                 )
-        check_order_of_stages(self.graph)
+        _check_order_of_stages(self.graph)
 
     def _check_training(self) -> None:
         options = self.options
@@ -303,7 +307,7 @@ def _nodes(graph: OnnxGraph) -> Iterator[Node]:
 
 def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
     """Translates options into the configuration of TensorFlow's programs, which the model reads."""
-    check_engine_options(options.engineOptions)
+    _check_engine_options(options.engineOptions)
     config = IPUConfig()
     partials = {"partialsType": options.partialsTypeMatMuls} if options.partialsTypeMatMuls else {}
     config.matmuls.poplar_options = partials
@@ -311,7 +315,7 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         config.convolutions.poplar_options = dict(options.convolutionOptions)
     except ValueError as error:
         raise poplar_exception(f"SessionOptions.convolutionOptions: {error}") from error
-    warn_of_convolution_options(options.convolutionOptions)
+    _warn_of_convolution_options(options.convolutionOptions)
     config.allow_recompute = options.autoRecomputation != RecomputationType.NoRecompute
     config.optimizations.enable_graph_outlining = options.enableOutlining
     if (least := least_bytes_elsewhere(options)) is not None:
@@ -324,4 +328,87 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         cache_folder=Path(folder) if folder else None,
         is_modelled=target is not None,
         on_several_ipus=_ON_SEVERAL_IPUS,
+    )
+
+
+def _check_main_loops(options: Any) -> None:
+    """Refuses loops over batches in the graph without the copies that would be in them."""
+    if options.enableExplicitMainLoops and not options.useHostCopyOps:
+        raise popart_exception(
+            "SessionOptions.enableExplicitMainLoops needs useHostCopyOps, as loops in the graph "
+            "copy their inputs and anchors there. Received: enableExplicitMainLoops=True, "
+            "useHostCopyOps=False. Set both, or neither."
+        )
+
+
+def _check_recomputation(options: Any, graph: OnnxGraph) -> None:
+    """Refuses automatic recomputation if nodes of the model ask for recomputation themselves."""
+    if options.autoRecomputation is RecomputationType.NoRecompute:
+        return
+    manual = next((node for node in graph.all_nodes() if _is_recomputed(node)), None)
+    if manual is not None:
+        raise popart_exception(
+            "A mixture of auto and manual recomputation is not supported: leave "
+            "SessionOptions.autoRecomputation at RecomputationType.NoRecompute, or out "
+            "`builder.recomputeOutput` and `recomputeOutputInBackwardPass`. Received: "
+            f"autoRecomputation={options.autoRecomputation}, and {manual.title}, which says that "
+            "it is computed again"
+        )
+
+
+def _check_order_of_stages(graph: OnnxGraph) -> None:
+    """Refuses data that goes back to an earlier stage of a pipeline."""
+    stages: dict[str, int] = {}
+    for node in graph.nodes:
+        stage = node.annotations.get(PIPELINE_STAGE)
+        # Constants may be in no stage; every stage may take them.
+        if stage is None:
+            continue
+        for name in node.inputs:
+            if stages.get(name, stage) > stage:
+                raise popart_exception(
+                    "Data must go through the stages of a pipeline in their order. Received: "
+                    f"{node.title} in stage {stage}, which takes {name!r} of stage {stages[name]}. "
+                    "Put it into that stage, or a later one, with `builder.pipelineStage(k)`."
+                )
+        stages.update(dict.fromkeys(node.outputs, stage))
+
+
+def _is_recomputed(node: Node) -> bool:
+    return node.annotations.get(RECOMPUTE) == RecomputeType.Recompute.value
+
+
+def _check_engine_options(options: Mapping[str, str]) -> None:
+    """Refuses options that no engine has with a `poplar_exception`, and warns of idle ones."""
+    for name in options:
+        group, _, rest = name.partition(".")
+        if group not in _GROUPS or not rest:
+            raise poplar_exception(
+                f"Unrecognised option '{name}'. Received: SessionOptions.engineOptions="
+                f"{dict(options)!r}. Names begin with one of {', '.join(_GROUPS)} and a full stop."
+            )
+    try:
+        EngineOptions.of(options)
+    except ValueError as error:
+        text = str(error).replace("POPLAR_ENGINE_OPTIONS", "SessionOptions.engineOptions")
+        raise poplar_exception(text) from error
+    OPTION_WARNINGS.warn(
+        "SessionOptions.engineOptions",
+        idle_engine_options(options),
+        lambda names: (
+            f"SessionOptions.engineOptions sets {names}, which the emulator has no use for."
+        ),
+        stacklevel=2,
+    )
+
+
+def _warn_of_convolution_options(options: Mapping[str, str]) -> None:
+    OPTION_WARNINGS.warn(
+        "SessionOptions.convolutionOptions",
+        sorted(options.keys() - _OF_CONVOLUTIONS),
+        lambda names: (
+            f"SessionOptions.convolutionOptions sets {names}, which the cost model has no use for. "
+            f"It reads {' and '.join(sorted(_OF_CONVOLUTIONS))}."
+        ),
+        stacklevel=2,
     )

@@ -21,6 +21,8 @@ from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.files.loading import LoadedModel, load
 from ipu_keras.popart.model.data_types import name_of, narrowed
+from ipu_keras.popart.operations.table import draws
+from ipu_keras.popart.options.logger import logged
 from ipu_keras.popart.options.patterns import warn_of_patterns
 from ipu_keras.popart.options.session_options import warn_of_idle
 from ipu_keras.popart.sessions.cbor import as_cbor
@@ -31,7 +33,6 @@ from ipu_keras.popart.sessions.exported import read_exported, write_exported
 from ipu_keras.popart.sessions.failures import in_words_of_popart
 from ipu_keras.popart.sessions.inferred_places import placed
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
-from ipu_keras.popart.sessions.messages import logged
 from ipu_keras.popart.sessions.number_checks import check_numbers
 from ipu_keras.popart.sessions.offline import (
     check_executes,
@@ -39,7 +40,6 @@ from ipu_keras.popart.sessions.offline import (
     is_absent,
     place_of,
 )
-from ipu_keras.popart.sessions.randomness import draws
 from ipu_keras.popart.sessions.step import TracedModel
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
 from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
@@ -162,7 +162,7 @@ class Session:
             self._prepare(loads=True)
         self._is_loaded = True
 
-    @logged("Running a step", logging.DEBUG)
+    @logged("session", "Running a step", logging.DEBUG)
     def run(self, stepio: IStepIO, debugName: str = "") -> None:
         """Runs a step.
 
@@ -332,7 +332,7 @@ class Session:
         executable = self._prepared("getCycleCount")
         return model_of_executable(executable).cycles_per_step * executable.program.repeat_count
 
-    @logged("Giving the device the host's weights", logging.DEBUG)
+    @logged("session", "Giving the device the host's weights", logging.DEBUG)
     def weightsFromHost(self) -> None:
         """Gives the device the host's weights."""
         self._prepared("weightsFromHost")
@@ -446,7 +446,7 @@ class Session:
         with _noting(err):
             self._export(filename)
 
-    @logged("Loading an exported program", logging.INFO)
+    @logged("session", "Loading an exported program", logging.INFO)
     def loadExecutable(self, filename: str) -> None:
         """Reads what `compileAndExport` has written, which `prepareDevice` then uses.
 
@@ -463,7 +463,7 @@ class Session:
         read_exported(Path(filename), self._digest(), Path(folder))
         self._exported = folder
 
-    @logged("Compiling the program", logging.INFO)
+    @logged("session", "Compiling the program", logging.INFO)
     def _prepare(self, *, loads: bool) -> None:
         """Compiles the program, which may run right away if it `loads`."""
         self._check_process()
@@ -495,7 +495,7 @@ class Session:
         if self._configuration.caches:
             _fill_cache(executable)
 
-    @logged("Exporting the program", logging.INFO)
+    @logged("session", "Exporting the program", logging.INFO)
     def _export(self, path: str | os.PathLike[str]) -> None:
         if not self._device.canCompileOffline:
             raise popart_exception(
