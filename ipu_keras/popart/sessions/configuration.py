@@ -11,18 +11,21 @@ import numpy as np
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
-from ipu_keras.popart.model.annotation_names import PIPELINE_STAGE, RECOMPUTE
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
 from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.optimizers.rules import Factors
 from ipu_keras.popart.options.enumerations import (
     RecomputationType,
-    RecomputeType,
     ReductionType,
     SyntheticDataMode,
     VirtualGraphMode,
 )
 from ipu_keras.popart.options.patterns import warn_of_excluded
+from ipu_keras.popart.sessions.contradictions import (
+    check_main_loops,
+    check_order_of_stages,
+    check_recomputation,
+)
 from ipu_keras.popart.sessions.inferred_places import NOWHERE
 from ipu_keras.popart.sessions.locations import (
     least_bytes_elsewhere,
@@ -71,8 +74,8 @@ class SessionConfiguration:
     device_choices: DeviceChoices = field(init=False)
 
     def __post_init__(self) -> None:
-        _check_main_loops(self.options)
-        _check_recomputation(self.options, self.graph)
+        check_main_loops(self.options)
+        check_recomputation(self.options, self.graph)
         if not self.options.enableSupportedDataTypeCasting:
             self._check_types()
         choices = _device_choices(self.options, self.target)
@@ -259,7 +262,7 @@ class SessionConfiguration:
                     "With enablePipelining each node must be in a pipeline stage: put it within "
                     f"`builder.pipelineStage(k)`. Received: none for {node.title}"
                 )
-        _check_order_of_stages(self.graph)
+        check_order_of_stages(self.graph)
 
     def _check_training(self) -> None:
         options = self.options
@@ -329,53 +332,6 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         is_modelled=target is not None,
         on_several_ipus=_ON_SEVERAL_IPUS,
     )
-
-
-def _check_main_loops(options: Any) -> None:
-    """Refuses loops over batches in the graph without the copies that would be in them."""
-    if options.enableExplicitMainLoops and not options.useHostCopyOps:
-        raise popart_exception(
-            "SessionOptions.enableExplicitMainLoops needs useHostCopyOps, as loops in the graph "
-            "copy their inputs and anchors there. Received: enableExplicitMainLoops=True, "
-            "useHostCopyOps=False. Set both, or neither."
-        )
-
-
-def _check_recomputation(options: Any, graph: OnnxGraph) -> None:
-    """Refuses automatic recomputation if nodes of the model ask for recomputation themselves."""
-    if options.autoRecomputation is RecomputationType.NoRecompute:
-        return
-    manual = next((node for node in graph.all_nodes() if _is_recomputed(node)), None)
-    if manual is not None:
-        raise popart_exception(
-            "A mixture of auto and manual recomputation is not supported: leave "
-            "SessionOptions.autoRecomputation at RecomputationType.NoRecompute, or out "
-            "`builder.recomputeOutput` and `recomputeOutputInBackwardPass`. Received: "
-            f"autoRecomputation={options.autoRecomputation}, and {manual.title}, which says that "
-            "it is computed again"
-        )
-
-
-def _check_order_of_stages(graph: OnnxGraph) -> None:
-    """Refuses data that goes back to an earlier stage of a pipeline."""
-    stages: dict[str, int] = {}
-    for node in graph.nodes:
-        stage = node.annotations.get(PIPELINE_STAGE)
-        # Constants may be in no stage; every stage may take them.
-        if stage is None:
-            continue
-        for name in node.inputs:
-            if stages.get(name, stage) > stage:
-                raise popart_exception(
-                    "Data must go through the stages of a pipeline in their order. Received: "
-                    f"{node.title} in stage {stage}, which takes {name!r} of stage {stages[name]}. "
-                    "Put it into that stage, or a later one, with `builder.pipelineStage(k)`."
-                )
-        stages.update(dict.fromkeys(node.outputs, stage))
-
-
-def _is_recomputed(node: Node) -> bool:
-    return node.annotations.get(RECOMPUTE) == RecomputeType.Recompute.value
 
 
 def _check_engine_options(options: Mapping[str, str]) -> None:
