@@ -348,11 +348,12 @@ def emulated_target(config: Any, flags: PoplarFlags) -> Target:
     """Returns the hardware that an `IPUConfig`, complete and checked, is for."""
     if flags.use_ipu_model:
         whole = TARGETS[VERSIONS[config.ipu_model.version]]
-        chosen = config.ipu_model.tiles_per_ipu
-        tiles = chosen or flags.ipu_model_tiles or whole.num_tiles
+        # The environment goes first, so that a script can be run with fewer tiles as it is.
+        forced = flags.ipu_model_tiles
+        tiles = forced or config.ipu_model.tiles_per_ipu or whole.num_tiles
         if tiles > whole.num_tiles:
-            name = "ipu_model.tiles_per_ipu" if chosen else "ipu_model_tiles"
-            where = "" if chosen else f" in {ENVIRONMENT_VARIABLE}"
+            name = "ipu_model_tiles" if forced else "ipu_model.tiles_per_ipu"
+            where = f" in {ENVIRONMENT_VARIABLE}" if forced else ""
             raise ValueError(
                 f"`{name}`{where} must be at most {whole.num_tiles}, the tiles that an IPU of "
                 f"`ipu_model.version` {config.ipu_model.version!r} has. Received: {name}={tiles}"
