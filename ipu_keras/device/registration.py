@@ -165,6 +165,11 @@ class DeviceDriver:
             self._register([device.ordinal for device in devices])
             self._configure({device.ordinal: device.ipus for device in devices})
 
+    def move(self, device: DeviceConfiguration) -> None:
+        """Gives a configured device other IPUs."""
+        with self._lock:
+            self._devices[device.ordinal]._ipus = device.ipus
+
     def acquire(self, device: DeviceConfiguration) -> None:
         """Makes one more device usable, of an ordinal that no configuration has."""
         with self._lock:

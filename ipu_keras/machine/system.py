@@ -7,6 +7,7 @@ makes devices appear in TensorFlow, so that nothing here needs TensorFlow.
 import itertools
 import re
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.enumerations import DeviceConnectionType
 from ipu_keras.settings.flags import (
     ENVIRONMENT_VARIABLE,
     PoplarFlags,
@@ -85,6 +87,9 @@ class Driver(Protocol):
     def detach(self) -> None:
         """Waits until all devices are idle, then gives them up; not those that were acquired."""
 
+    def move(self, device: DeviceConfiguration) -> None:
+        """Gives a configured device other IPUs, as many as it had."""
+
     def acquire(self, device: DeviceConfiguration) -> None:
         """Makes one more device usable, as new, or raises and leaves nothing behind."""
 
@@ -109,7 +114,9 @@ class System:
     fails leaves the previous configuration active.
 
     An IPU belongs to one device. A device that was acquired holds its IPUs until it is released,
-    or until nobody has the `DeviceConfiguration` any more that `acquire` returned.
+    or until nobody has the `DeviceConfiguration` any more that `acquire` returned. A configured
+    one has its IPUs from the beginning with `DeviceConnectionType.ALWAYS`, from its first program
+    to the next configuration or reset with `ON_DEMAND`, and never with the other types.
 
     Example:
 
@@ -129,6 +136,8 @@ class System:
         self._driver: Driver | None = None
         self._devices: tuple[DeviceConfiguration, ...] = ()
         self._config: Any = None
+        self._connection = DeviceConnectionType.ALWAYS
+        self._attached: frozenset[int] = frozenset()
         self._acquired: dict[int, weakref.ref[DeviceConfiguration]] = {}
 
     @property
@@ -140,6 +149,16 @@ class System:
     def config(self) -> Any:
         """The frozen copy of the active `IPUConfig`, `None` when nothing is configured."""
         return self._config
+
+    @property
+    def connection(self) -> DeviceConnectionType:
+        """When configured devices are attached to their IPUs; `ALWAYS` if there are none."""
+        return self._connection
+
+    @property
+    def attached(self) -> tuple[int, ...]:
+        """Ordinals of the configured devices that have their IPUs."""
+        return tuple(sorted(self._attached))
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:
@@ -199,7 +218,12 @@ class System:
                 active.select_ipus,
                 ipu_model=flags.use_ipu_model,
                 refuse=self._refuse,
-                held=_holders(self._held().values()),
+                # Other types than `ALWAYS` take no IPU yet.
+                held=(
+                    _holders(self._held().values())
+                    if _connection_of(active) is DeviceConnectionType.ALWAYS
+                    else _NONE
+                ),
             )
             if self._devices and not reset:
                 raise self._refuse(
@@ -232,7 +256,8 @@ class System:
     def free(self, config_ids: Iterable[int]) -> list[int]:
         """Returns those indices into `LISTING` whose IPUs no device holds."""
         with self._lock:
-            taken = _holders(self._devices) | _holders(self._held().values())
+            attached = (each for each in self._devices if each.ordinal in self._attached)
+            taken = _holders(attached) | _holders(self._held().values())
             return [each for each in config_ids if taken.keys().isdisjoint(LISTING[each])]
 
     def acquire_model(self, num_ipus: int) -> DeviceConfiguration:
@@ -243,6 +268,32 @@ class System:
             )
         with self._lock:
             return self._hold(None, tuple(range(num_ipus)))
+
+    def attach_on_demand(self, ordinal: int) -> None:
+        """Gives a configured device its IPUs, which others may have to release first.
+
+        A device whose IPUs were not selected by the user takes others that are free.
+
+        Raises:
+            Exception: What the driver makes of a refusal (`RuntimeError` without driver) if they
+                are not released within `--on_demand_device_timeout`.
+        """
+        if ordinal in self._attached:
+            return
+        flags = current_flags()
+        end = time.monotonic() + flags.on_demand_device_timeout / 1000
+        # Nothing is locked while this sleeps, as others need the lock to release what they have.
+        while (holder := self._attach_now(ordinal)) is not None:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._refuse(
+                    f"Could not attach /device:IPU:{ordinal} on demand: its IPUs are held by "
+                    f"/device:IPU:{holder}, which was acquired. Received: "
+                    f"--on_demand_device_timeout={flags.on_demand_device_timeout} (milliseconds) "
+                    f"in {ENVIRONMENT_VARIABLE}. Release that device first (`detach()`, or drop "
+                    "it), or wait longer."
+                )
+            time.sleep(min(left, flags.on_demand_device_poll_time / 1000))
 
     def release(self, device: DeviceConfiguration) -> None:
         """Gives up a device that was acquired; does nothing if that was done before."""
@@ -256,6 +307,7 @@ class System:
             if self._devices and self._driver is not None:
                 self._driver.detach()
             self._devices, self._config = (), None
+            self._connection, self._attached = DeviceConnectionType.ALWAYS, frozenset()
 
     def connect(self, driver: Driver) -> None:
         """Makes `driver` the one that attaches devices, at once if some are configured."""
@@ -292,6 +344,39 @@ class System:
         if self._driver is not None:
             self._driver.attach(devices, config)
         self._devices, self._config = devices, config
+        self._connection = _connection_of(config)
+        always = self._connection is DeviceConnectionType.ALWAYS
+        self._attached = frozenset(device.ordinal for device in devices if always)
+
+    def _attach_now(self, ordinal: int) -> int | None:
+        """Attaches a configured device; returns the ordinal of a device that is in its way."""
+        with self._lock:
+            device = next((each for each in self._devices if each.ordinal == ordinal), None)
+            if device is None:  # it was reset meanwhile, which whoever uses it is told
+                return None
+            held = _holders(self._held().values())
+            if device.config_id is not None and not held.keys().isdisjoint(device.ipus):
+                moved = self._elsewhere(device, held)
+                if moved is None:
+                    return next(held[ipu] for ipu in device.ipus if ipu in held)
+                if self._driver is not None:
+                    self._driver.move(moved)
+                self._devices = tuple(moved if d is device else d for d in self._devices)
+            self._attached |= {ordinal}
+            return None
+
+    def _elsewhere(
+        self, device: DeviceConfiguration, held: Mapping[int, int]
+    ) -> DeviceConfiguration | None:
+        """Returns a device with other IPUs, all free; `None` if there are none, or by choice."""
+        if _one_per_device(self._config.select_ipus):
+            return None
+        others = _holders(each for each in self._devices if each is not device)
+        for config_id, ipus in enumerate(LISTING):
+            fits = len(ipus) == len(device.ipus)
+            if fits and held.keys().isdisjoint(ipus) and others.keys().isdisjoint(ipus):
+                return DeviceConfiguration(device.ordinal, config_id, ipus)
+        return None
 
     def _held(self) -> dict[int, DeviceConfiguration]:
         """Returns acquired devices by ordinal; those that nobody has any more are let go first."""
@@ -361,6 +446,10 @@ def resolve_devices(
     if config_ids:
         return tuple(_selected(config_ids, refuse, held))
     return _auto_selected(counts or (1,), refuse, held)
+
+
+def _connection_of(config: Any) -> DeviceConnectionType:
+    return config.device_connection.type
 
 
 def check_cpu_device(device: str, argument: str = "device") -> None:
