@@ -20,6 +20,7 @@ from ipu_keras.host.replica_values import Captures
 from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
+from ipu_keras.host.zero_results import zero_results
 from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.internals.tensorflow.functions import EagerCall, call_with_captures
 from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
@@ -120,6 +121,12 @@ class HostCallable:
             outfeed = self._first_call(tensors)
         self._ran = True
         return outfeed
+
+    def without_running(self) -> Any:
+        """Returns zeros in place of the results of an execution, on the device."""
+        self._make_sure_of_function()
+        with tf.device(self._device.name):
+            return zero_results(self._function)
 
     def begin(self, num_steps: int) -> None:
         """Says that a call begins, such as one of `evaluate`, that will run at most `num_steps`."""

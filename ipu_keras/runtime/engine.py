@@ -107,6 +107,11 @@ class Engine:
         if executable.cycle_count is not None:
             _log_cycles(executable.program, executable.cycle_count)
 
+    def load(self, executable: Executable) -> None:
+        """Makes an executable the one that ran last, without an execution."""
+        with self._lock:
+            self._load(executable)
+
     def _load(self, executable: Executable) -> None:
         self._last_title = executable.program.title
         # A weak reference, or variables of a deleted model would stay. An executable without

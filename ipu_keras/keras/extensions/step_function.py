@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.device.connection import runs_programs
 from ipu_keras.feeds.dataset_feed import (
     ElementFeed,
     ElementFormat,
@@ -161,8 +162,13 @@ class StepFunction:
         self._note_call(
             key, executable, self._call_of() if isinstance(source, ElementFeed) else None
         )
-        outfeed = self._device.engine.run(executable, tensors_of(super_batch))
-        self._num_runs[key] += 1
+        if runs_programs(self._device):
+            outfeed = self._device.engine.run(executable, tensors_of(super_batch))
+            self._num_runs[key] += 1
+        else:
+            assert executable.host is not None
+            self._device.engine.load(executable)
+            outfeed = executable.host.without_running()
         results = mapped(lambda tensor: tensor.numpy(), outfeed)
         if self._logs_each_step:
             return StepLogs(results, self._layout.num_replicas)
