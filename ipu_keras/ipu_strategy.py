@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
+from ipu_keras.device.connection import runs_programs
 from ipu_keras.functions.function_programs import FunctionPrograms
 from ipu_keras.functions.parts_for_xla import compiled_in_parts
 from ipu_keras.functions.place import placed_on
@@ -145,6 +146,8 @@ class IPUStrategy(tf.distribute.Strategy):
             TypeError: An input, an element of a dataset or an output is of a type that IPUs lack,
                 such as float64, int64 or string, or `fn` computes in bfloat16.
             tf.errors.ResourceExhaustedError: The program would not fit on an IPU. It has not run.
+            tf.errors.InvalidArgumentError: The device is configured with
+                `DeviceConnectionType.NEVER`, so that programs are compiled only.
         """
         if not tf.executing_eagerly():
             return super().run(self._compilable(fn, args, kwargs), args, kwargs, options)
@@ -200,9 +203,7 @@ class IPUStrategy(tf.distribute.Strategy):
         key = _signature((args, kwargs))
         if key is None or key not in programs:
             refuse_dtypes("input", {"args": tuple(args), "kwargs": kwargs})
-            concrete = (
-                _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
-            )
+            concrete = self._trace_of(fn, args, kwargs)
             refuse_dtypes("output", concrete.structured_outputs)
             if key is None:
                 key = concrete.name
@@ -212,9 +213,16 @@ class IPUStrategy(tf.distribute.Strategy):
                 self._take_apart(fn, concrete)
                 if replicated is None:
                     self._note_halves(fn, key, args, kwargs)
+        if self._ipu_device is not None and not runs_programs(self._ipu_device):
+            return programs.skip(key, self._trace_of(fn, args, kwargs))
         call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
         with programs.running(key):
             return call(*args, **kwargs)
+
+    def _trace_of(self, fn: Any, args, kwargs) -> Any:
+        """Returns the trace that a call of `fn` with these arguments runs, of one replica."""
+        replicated = self._replicated_function(fn)
+        return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
     def _note_halves(self, fn: Any, key: Any, args, kwargs) -> None:
         """Makes what computes halves as an IPU does; a function without any is called as it is."""

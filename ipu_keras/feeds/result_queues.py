@@ -61,6 +61,15 @@ class ResultQueue:
             done += [] if written is None else [written]
         return done[0] if done else None
 
+    def write_zeros(self, num_results: int) -> tf.Operation | None:
+        """Writes results of zeros, in place of those of a program that did not run."""
+        num_results = num_results if self.mode is OutfeedMode.ALL else 1
+        leading = [num_results] if self.num_replicas == 1 else [num_results, self.num_replicas]
+        with tf.device("/device:CPU:0"):
+            return self.write(
+                [tf.zeros([*leading, *static_sizes(spec)], spec.dtype) for spec in self.specs]
+            )
+
     @property
     def is_of_current_graph(self) -> bool:
         return self._graph.is_current

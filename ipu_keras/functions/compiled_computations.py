@@ -7,12 +7,13 @@ and configure the system afterwards.
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER, IpuDevice
+from ipu_keras.device.connection import is_only_compiled_for, runs_programs
 from ipu_keras.functions.function_programs import compiled_in_graph
 from ipu_keras.functions.graph_programs import (
     GraphProgram,
@@ -21,6 +22,7 @@ from ipu_keras.functions.graph_programs import (
     programs_in,
     refuse_another_trace,
     running,
+    skipped,
 )
 from ipu_keras.functions.loop_bodies import as_list, tensors_then_operations
 from ipu_keras.functions.place import Place, placed_on
@@ -29,10 +31,12 @@ from ipu_keras.functions.sessions import SessionStep, before_runs, mark
 from ipu_keras.functions.traces_again import Traces
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.traced_step import variables_of
+from ipu_keras.host.zero_results import zero_results
 from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
 from ipu_keras.internals.tensorflow.operations import set_control_input, set_input
 from ipu_keras.internals.tensorflow.variable_scopes import changeable
 from ipu_keras.ir import TensorSpec
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Numerics, Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
@@ -199,6 +203,8 @@ class _Computation:
         self._operation: Any = None
         self._placement = ""
         self._is_settled = False
+        # Whether sessions run zeros in its place.
+        self._is_skipped = False
 
     def put_into_graph(
         self, check_placement: Callable[[tf.Graph, bool], None]
@@ -278,19 +284,44 @@ class _Computation:
             num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         except ValueError:
             return  # the error is raised when it runs
-        if num_replicas == self._num_replicas:
-            return
+        if num_replicas != self._num_replicas:
+            with self._changing(), self._traces.again():
+                self._trace()
+                self._put_in_place(*self._called())
+        if is_only_compiled_for(self._device):
+            with self._changing():
+                self._put_in_place(*self._zeros())
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Lets the session's graph change, as it may until a session has seen it."""
         with contextlib.ExitStack() as opened:
             opened.enter_context(changeable(self._graph))
             opened.enter_context(self._graph.as_default())
             opened.enter_context(tf.device(self._placement or None))
             opened.enter_context(tf.control_dependencies(None))
-            opened.enter_context(self._traces.again())
-            self._trace()
-            found, call = self._called()
-            for result, tensor in zip(self._results, found, strict=True):
-                set_input(result.op, tensor)
-            set_control_input(self._operation, call)
+            yield
+
+    def _put_in_place(self, found: Sequence[tf.Tensor], call: tf.Operation) -> None:
+        for result, tensor in zip(self._results, found, strict=True):
+            set_input(result.op, tensor)
+        set_control_input(self._operation, call)
+
+    def _zeros(self) -> tuple[list[tf.Tensor], tf.Operation]:
+        """Puts what a computation does that is only compiled into the session's graph."""
+        self._is_skipped = True
+        written = skipped((), self._concrete.graph, self._device)
+        with tf.control_dependencies(written):
+            done = tf.no_op(name=f"{self._name}_compiled")
+        mark(done, SessionStep(before=self._prepare, after=self._load))
+        with tf.control_dependencies([done]):
+            zeros = tf.nest.flatten(zero_results(self._concrete))
+            return list(map(tf.identity, zeros)), done
+
+    def _load(self) -> None:
+        """Makes the programs the last ones of the device, without an execution."""
+        for one in self._programs:
+            self._device.engine.load(one.executable)
 
     def _feeds(self) -> dict[Any, Any]:
         begun = [one.begun for one in self._programs if one.begun is not None]
@@ -320,6 +351,14 @@ class _Computation:
                 # name are not one that was compiled again.
                 compiled_in_graph(one, self._device, CompilationHistory(), self._compile, name=name)
                 for one in inside
+            )
+        if runs_programs(self._device) is self._is_skipped:
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Whether a computation runs, or is compiled only, is settled when a session first "
+                "runs anything of its graph: configure `device_connection.type` before that, or "
+                f"build the graph again. Received: {SYSTEM.connection}, for {self._name!r}",
             )
 
     def _whole(self) -> GraphProgram:

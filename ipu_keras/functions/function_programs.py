@@ -17,10 +17,12 @@ from ipu_keras.functions.graph_programs import (
     infeeds_in,
     programs_in,
     running,
+    skipped,
 )
 from ipu_keras.functions.place import Place
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
+from ipu_keras.host.zero_results import zero_results
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import Graph, TensorSpec
@@ -181,6 +183,12 @@ class FunctionPrograms:
             except tf.errors.OpError as error:
                 explain_infeeds(error, self._infeeds[key])
                 raise
+
+    def skip(self, key: Hashable, concrete: Any) -> Any:
+        """Returns zeros in place of what a function would return that is only compiled."""
+        assert self._device is not None
+        skipped(self._programs[key], concrete.graph, self._device)
+        return zero_results(concrete)
 
     def _compiled_inside(
         self, programs: Sequence[GraphProgram], device: IpuDevice

@@ -47,6 +47,7 @@ _MAX_BYTES = 1 << 26
 
 _COLLECTION = "ipu_graph_programs"
 _INFEEDS = "ipu_graph_infeeds"
+_OUTFEEDS = "ipu_graph_outfeeds"
 
 
 def _nothing() -> None:
@@ -93,6 +94,18 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
         if program.begun is not None:
             program.begun.note_execution()
         device.engine.note_execution(program.executable)
+
+
+def skipped(programs: Sequence[GraphProgram], graph: Any, device: IpuDevice) -> list[Any]:
+    """Does for a function that is only compiled what is left of running it.
+
+    Its outfeeds get zeros in place of results. Returns the operations that write them, in a
+    graph of a session.
+    """
+    for program in programs:
+        device.engine.load(program.executable)
+    written = (queue.write_zeros(count) for queue, count in graph.get_collection(_OUTFEEDS))
+    return [operation for operation in written if operation is not None]
 
 
 def explain_infeeds(error: tf.errors.OpError, infeeds: Sequence[DatasetIterator]) -> None:
@@ -237,6 +250,11 @@ def note_infeed(infeed: DatasetIterator) -> None:
     outermost_graph().add_to_collection(_INFEEDS, infeed)
 
 
+def note_outfeed(queue: ResultQueue, num_results: int) -> None:
+    """Remembers how many results the graph that is being built writes to an outfeed."""
+    outermost_graph().add_to_collection(_OUTFEEDS, (queue, num_results))
+
+
 def infeeds_in(graph: Any) -> list[DatasetIterator]:
     """Returns the infeeds that a traced function's graph reads, and those that it calls."""
     return list(dict.fromkeys(graph.get_collection(_INFEEDS)))
@@ -266,6 +284,10 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
         call = begun.either(host.op_by_op_in_a_graph(), call)
     if work.infeed is not None:
         note_infeed(work.infeed)
+    for queue in found.written:
+        note_outfeed(queue, work.num_steps // (work.accumulation.count if work.sums else 1))
+    for update in found.updates:
+        note_outfeed(update.queue, work.num_steps // work.accumulation.count)
     # In a session, an operation synchronizes the variables whenever the program runs.
     in_session = not tf.compat.v1.executing_eagerly_outside_functions()
     _note(

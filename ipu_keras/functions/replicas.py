@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.feeds.result_queues import ResultQueue
-from ipu_keras.functions.graph_programs import GraphProgram, programs_in
+from ipu_keras.functions.graph_programs import GraphProgram, note_outfeed, programs_in
 from ipu_keras.functions.parts_for_xla import is_worth_compiling
 from ipu_keras.functions.place import Place, outermost_graph, refuse_replicas
 from ipu_keras.functions.together import done_together, note_together
@@ -41,6 +41,7 @@ def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) 
     """
     num_replicas = _replicas_of_trace("An outfeed is written")
     queue = queue_for(num_replicas)
+    note_outfeed(queue, 1)
     if num_replicas == 1:
         return queue.write([tensor[None] for tensor in tensors])
     outermost_graph().add_to_collection(_FEEDS, True)
