@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ipu_keras.settings.engine_options import EngineOptions, current_engine_options
+from ipu_keras.settings.enumerations import DeviceConnectionType
 from ipu_keras.settings.flags import PoplarFlags, current_flags
+
+_COMPILE_ONLY = (DeviceConnectionType.PRE_COMPILE, DeviceConnectionType.NEVER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,21 +22,24 @@ class RequestedOutputs:
         flags: The flags in `TF_POPLAR_FLAGS`.
         executable_folder: The folder for executables, `IPUConfig.serialization_output_folder`;
             `None` if they are not written.
+        only_compiles: Whether programs are compiled only, as `device_connection.type` says.
     """
 
     engine: EngineOptions = field(default_factory=EngineOptions)
     flags: PoplarFlags = field(default_factory=PoplarFlags)
     executable_folder: Path | None = None
+    only_compiles: bool = False
 
     @property
     def needs_model(self) -> bool:
         """Whether programs have to be modelled when they are compiled.
 
         A directory of cached executables alone is no reason: looking there takes a trace of the
-        program, which nobody has asked for.
+        program, which nobody has asked for. Where programs are compiled only, it is to be filled.
         """
         return (
             self.has_files
+            or (self.only_compiles and self.flags.executable_cache_path != "")
             or self.flags.log_cycle_count >= 0
             or self.engine.allows_out_of_memory is False
         )
@@ -60,4 +66,5 @@ def current_outputs(config: Any) -> RequestedOutputs:
         engine=current_engine_options({} if config is None else config.compilation_poplar_options),
         flags=current_flags(),
         executable_folder=Path(os.path.expanduser(folder)) if folder else None,
+        only_compiles=config is not None and config.device_connection.type in _COMPILE_ONLY,
     )

@@ -41,6 +41,8 @@ def test_what_needs_none():
     assert not RequestedOutputs().needs_model
     flags = parse_flags("--executable_cache_path=here --use_ipu_model --log_cycle_count=-1")
     assert not RequestedOutputs(flags=flags).needs_model
+    assert not RequestedOutputs(only_compiles=True).needs_model
+    assert RequestedOutputs(flags=flags, only_compiles=True).needs_model
 
 
 @pytest.mark.usefixtures("unconfigured")
