@@ -68,7 +68,7 @@ class PoplarFlags:
         0,
         "Tiles of each modelled IPU; 0 means as many as the hardware has.",
         effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles, "
-        "unless the configuration sets ipu_model.tiles_per_ipu.",
+        "whatever ipu_model.tiles_per_ipu of the configuration says.",
         minimum=0,
     )
     use_synthetic_data: bool = _flag(
@@ -92,7 +92,7 @@ class PoplarFlags:
         "Directory in which compiled executables are kept for later runs.",
         effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
         "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
-        "it has no program modelled. What XLA compiled for the host is not kept.",
+        "it has programs modelled only with the connection types PRE_COMPILE and NEVER. What XLA compiled for the host is not kept.",
         is_path=True,
     )
     log_cycle_count: int = _flag(
@@ -158,14 +158,14 @@ class PoplarFlags:
     on_demand_device_poll_time: int = _flag(
         1000,
         "Milliseconds between attempts to attach to a busy IPU with ON_DEMAND, at least 100.",
+        effect="Counts where PopART's devices have the IPUs.",
         minimum=100,
-        why_idle="Emulated IPUs are always there.",
     )
     on_demand_device_timeout: int = _flag(
         3_600_000,
         "Milliseconds after which ON_DEMAND gives up attaching.",
+        effect="Then the first program is refused, where PopART's devices have the IPUs.",
         minimum=0,
-        why_idle="Emulated IPUs are always there.",
     )
     sync_replica_start: bool = _flag(
         False,

@@ -172,8 +172,10 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         DeviceConnectionType,
         DeviceConnectionType.ALWAYS,
         "When IPUs are attached, see `DeviceConnectionType`.",
-        why_idle="Emulated IPUs are always there, and programs run with every type. Only "
-        "whether `version` counts depends on it.",
+        effect="Programs do not run with `PRE_COMPILE`, which has them return zeros and write their "
+        "executables, and with `NEVER`, which refuses to run them once they are compiled. With "
+        "`ON_DEMAND`, a device has its IPUs, which PopART's devices could have, from its first "
+        "program until it is reset.",
     ),
     _option(
         "device_connection.version",
@@ -319,7 +321,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         0,
         "Tiles of each modelled IPU; 0 means as many as `version` has.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
-        "tiles. It goes before `--ipu_model_tiles`.",
+        "tiles, unless `--ipu_model_tiles` says how many.",
         constraint=_NOT_NEGATIVE,
     ),
     _option(
