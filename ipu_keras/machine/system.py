@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.enumerations import DeviceConnectionType
 from ipu_keras.settings.flags import (
@@ -159,6 +160,13 @@ class System:
     def attached(self) -> tuple[int, ...]:
         """Ordinals of the configured devices that have their IPUs."""
         return tuple(sorted(self._attached))
+
+    @property
+    def numerics(self) -> Numerics:
+        """How programs compute with halves that are made now."""
+        if self._config is None:
+            return Numerics()
+        return Numerics(nanoo=self._config.floating_point_behaviour.nanoo)
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:
