@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
@@ -36,6 +37,7 @@ class ReplicatedFunction:
 
     def __call__(self, *args, **kwargs):
         """Runs the function with its usual arguments, and returns what replica 0 returns."""
+        args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
         concrete = self.traced(args, kwargs)
         if concrete.name not in self._programs:
             self._programs[concrete.name] = self._program(concrete)
@@ -48,7 +50,8 @@ class ReplicatedFunction:
 
     def traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Returns the trace of one replica that a call with these arguments runs."""
-        given, named = tf.nest.map_structure(_spec, (args, kwargs))
+        tensors = tf.nest.map_structure(_as_tensor, (args, kwargs))
+        given, named = tf.nest.map_structure(_spec, tensors)
         ipus_each = self._needs.ipus_each
         try:
             return self._trace(given, named)
@@ -70,6 +73,11 @@ class ReplicatedFunction:
         found = run_by_all(concrete, graph, Place(self._device), jit_compile=self._jit_compile)
         variables, run = found or (ReplicaVariables([concrete], 1, self._device), concrete)
         return variables, with_halves(run, SYSTEM.numerics)
+
+
+def _as_tensor(value: Any) -> Any:
+    """Makes tensors of NumPy's arrays, as TensorFlow does where it calls a function itself."""
+    return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _spec(value: Any) -> Any:

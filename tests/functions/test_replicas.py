@@ -543,3 +543,10 @@ def test_a_loop_that_not_all_replicas_reach(make_door):
     text = "or a program of all replicas hangs an IPU when it is in a loop or a branch that not all"
     with pytest.raises(ValueError, match=text):
         run_once(door, function)
+
+
+def test_arrays_are_arguments_of_replicas_as_tensors_are():
+    configure(2)
+    step = tf.function(lambda x, scale: cross_replica_sum(x * scale))
+    found = IPUStrategy().run(step, [np.float32([1.0, 2.0])], {"scale": np.float32(3.0)})
+    np.testing.assert_array_equal(found, [6.0, 12.0])
