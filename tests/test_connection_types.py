@@ -1,5 +1,6 @@
 """What runs, and what has IPUs, with each `device_connection.type`."""
 
+import re
 import threading
 
 import keras
@@ -180,18 +181,10 @@ class TestNever:
         configure(NEVER, folder=tmp_path)
         model = dense()
         before = model.get_weights()
-        for call in (
-            lambda: model.fit(X, Y, batch_size=2, verbose=0),
-            lambda: model.evaluate(X, Y, batch_size=2, verbose=0),
-            lambda: model.predict(X, batch_size=2, verbose=0),
-        ):
-            with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSED):
-                try:
-                    call()
-                except tf.errors.InvalidArgumentError as error:
-                    raise tf.errors.InvalidArgumentError(
-                        None, None, "\n".join([str(error), *error.__notes__])
-                    ) from None
+        for call, data in ((model.fit, (X, Y)), (model.evaluate, (X, Y)), (model.predict, (X,))):
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                call(*data, batch_size=2, verbose=0)
+            assert re.match(REFUSED, text(error))
         np.testing.assert_array_equal(model.get_weights()[0], before[0])
         assert len(list(tmp_path.glob("*.ipu_executable.json"))) == 3
 

@@ -172,10 +172,10 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         DeviceConnectionType,
         DeviceConnectionType.ALWAYS,
         "When IPUs are attached, see `DeviceConnectionType`.",
-        effect="Programs do not run with `PRE_COMPILE`, which has them return zeros and write their "
-        "executables, and with `NEVER`, which refuses to run them once they are compiled. With "
-        "`ON_DEMAND`, a device has its IPUs, which PopART's devices could have, from its first "
-        "program until it is reset.",
+        effect="With `PRE_COMPILE`, programs do not run but return zeros, and fill the directory "
+        "of `--executable_cache_path`. With `NEVER`, running one is refused once it is compiled. "
+        "With `ON_DEMAND`, a device has its IPUs, which PopART's devices could have, from its "
+        "first program until it is reset.",
     ),
     _option(
         "device_connection.version",
