@@ -6,6 +6,7 @@ flag says in its metadata what it does today.
 
 import dataclasses
 import difflib
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ def _flag(
     why_idle: str | None = None,
     minimum: int | None = None,
     choices: tuple[str, ...] = (),
+    or_number: bool = False,
     items: tuple[str, ...] = (),
     is_path: bool = False,
 ) -> Any:
@@ -37,6 +39,7 @@ def _flag(
             "why_idle": why_idle,
             "minimum": minimum,
             "choices": choices,
+            "or_number": or_number,
             "items": items,
             "is_path": is_path,
         },
@@ -74,25 +77,34 @@ class PoplarFlags:
     use_synthetic_data: bool = _flag(
         False,
         "Transfer no data between host and device; inputs stay uninitialised.",
-        why_idle="The host computes with the data that it is fed.",
+        effect="All categories below are synthetic, unless some are named. Inputs hold zeros, or "
+        "what the initializer says; results that are not fetched are zeros, and queues are empty. "
+        "Models leave out the copies of infeeds and outfeeds.",
     )
     synthetic_data_initializer: str = _flag(
         "",
         "With synthetic data, what inputs hold: 'random' or a number.",
-        why_idle="There is no synthetic data.",
+        effect="The number, in the type of each input; or numbers from N(0, 1), and for types that "
+        "are not floating point zeros and ones, the same in all processes.",
+        choices=("random",),
+        or_number=True,
     )
     synthetic_data_categories: str = _flag(
         "",
         "The kinds of data that are synthetic, separated by commas; empty means all.",
+        effect="Datasets of infeeds are not read. Outfeeds send nothing: queues stay empty, and "
+        "Keras's logs and predictions are zeros. Tables on the host are neither read nor written. "
+        "Programs have variables of their own in place of the host's, which stay as they are, "
+        "functions get other arguments, and return zeros. Seeds are not those that are set.",
         items=tuple(category.name.lower() for category in SyntheticDataCategory),
-        why_idle="There is no synthetic data.",
     )
     executable_cache_path: str = _flag(
         "",
         "Directory in which compiled executables are kept for later runs.",
         effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
         "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
-        "it has programs modelled only with the connection types PRE_COMPILE and NEVER. What XLA compiled for the host is not kept.",
+        "it has programs modelled only with the connection types PRE_COMPILE and NEVER. What XLA "
+        "compiled for the host is not kept.",
         is_path=True,
     )
     log_cycle_count: int = _flag(
@@ -125,7 +137,8 @@ class PoplarFlags:
     null_data_feed: bool = _flag(
         False,
         "Feed the same dummy batch over and over, to time everything but the input.",
-        why_idle="Feeds give what their datasets have.",
+        effect="Infeeds leave their datasets unread and give zeros. Unlike that of synthetic data, "
+        "the batch is copied to the device, so models are the same.",
     )
     dump_schedule_as_dot: bool = _flag(
         False,
@@ -291,6 +304,9 @@ def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int
             number = minimum - 1
         return (number if number >= minimum else None), f"a whole number of {minimum} or more"
     choices = field.metadata["choices"]
+    if field.metadata["or_number"]:
+        is_known = text in choices or _is_number(text)
+        return (text if is_known else None), f"{' or '.join(map(repr, choices))} or a number"
     if choices:
         return (text if text in choices else None), f"one of {', '.join(map(repr, choices))}"
     items = field.metadata["items"]
@@ -301,6 +317,13 @@ def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int
         # A shell expands `~` only where a word begins, and not behind the `=`.
         text = os.path.expanduser(text)
     return text or None, "a text that is not empty"
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        return math.isfinite(float(text or ""))
+    except ValueError:
+        return False
 
 
 def _unknown_flag(argument: str, head: str) -> str:

@@ -306,13 +306,13 @@ class TestConfigure:
             System().configure(config_with(auto_select_ipus=32))
 
     def test_idle_flags_are_one_warning_with_reasons(self, monkeypatch):
-        monkeypatch.setenv("TF_POPLAR_FLAGS", "--allow_nans --use_ipu_model --use_synthetic_data")
+        monkeypatch.setenv("TF_POPLAR_FLAGS", "--allow_nans --use_ipu_model --max_infeed_threads=2")
         with pytest.warns(UserWarning, match="have no effect today") as warned:
             System().configure(config_with(auto_select_ipus=3))
         assert [str(warning.message) for warning in warned] == [
-            "These flags in TF_POPLAR_FLAGS have no effect today: --use_synthetic_data=True, "
+            "These flags in TF_POPLAR_FLAGS have no effect today: --max_infeed_threads=2, "
             "--allow_nans=True.\n"
-            "  --use_synthetic_data=True: The host computes with the data that it is fed.\n"
+            "  --max_infeed_threads=2: Each infeed has one thread.\n"
             "  --allow_nans=True: The host computes, for which NaN is a number like others."
         ]
 

@@ -1,5 +1,7 @@
 import dataclasses
 import doctest
+import math
+import re
 
 import pytest
 from hypothesis import given
@@ -77,6 +79,13 @@ def test_the_last_of_repeated_flags_counts():
             "--synthetic_data_categories=infeed,weights",
             "--synthetic_data_categories in .* must be some of infeed, outfeed, seed, hostemb.*, p",
         ),
+        (
+            "--synthetic_data_initializer=ones",
+            "--synthetic_data_initializer in TF_POPLAR_FLAGS must be 'random' or a number. "
+            "Received: '--synthetic_data_initializer=ones'",
+        ),
+        ("--synthetic_data_initializer", "must be 'random' or a number"),
+        ("--synthetic_data_initializer=inf", "must be 'random' or a number"),
         ("--save_vertex_graph='a", r"TF_POPLAR_FLAGS cannot be split into flags: No closing quot"),
     ],
 )
@@ -121,6 +130,8 @@ def spelled(field, text):
         digits = text.removeprefix("-")
         is_integer = digits.isdigit() and len(digits) <= 4300
         return is_integer and int(text) >= field.metadata["minimum"]
+    if field.metadata["or_number"] and text != "None":
+        return re.fullmatch(r"-?\d+(\.\d+)?(e\d+)?", text) and math.isfinite(float(text))
     if field.metadata["choices"] or field.metadata["items"]:
         return text in (*field.metadata["choices"], *field.metadata["items"])
     return text != ""
@@ -156,7 +167,6 @@ def test_the_home_directory(monkeypatch, name):
     monkeypatch.setenv("HOME", "/home/somebody")
     assert getattr(parse_flags(f"--{name}=~/here"), name) == "/home/somebody/here"
     assert getattr(parse_flags(f"--{name}=here/~"), name) == "here/~"
-    assert parse_flags("--synthetic_data_initializer=~").synthetic_data_initializer == "~"
 
 
 def test_idle_flags_are_those_set_without_effect():
