@@ -25,6 +25,8 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.program import FEED_DTYPES
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
 from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.flags import PoplarFlags
+from ipu_keras.settings.synthetic_data import infeed_array
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3
@@ -133,6 +135,31 @@ class ElementFeed(Feed):
     ):
         super().__init__(open_source, element.specs, **options)
         self.element = element
+
+
+class SyntheticFeed(ElementFeed):
+    """A feed without an end, whose super-batches are one and the same, of synthetic data.
+
+    The source of the data is never read.
+    """
+
+    def __init__(self, element: ElementFormat, flags: PoplarFlags, **options: Any):
+        batch = synthetic_element(element.specs, flags)
+        super().__init__(lambda: itertools.repeat(batch), element, ahead=False, **options)
+        self._super_batch: SuperBatch | None = None
+
+    def __next__(self) -> SuperBatch:
+        """Returns the super-batch, which is copied once."""
+        if self._super_batch is None:
+            self._super_batch = super().__next__()
+        return self._super_batch
+
+
+def synthetic_element(specs: Sequence[TensorSpec], flags: PoplarFlags) -> list[np.ndarray]:
+    """Returns the arrays of the one element that infeeds give in place of a dataset's."""
+    return [
+        infeed_array(flags, spec.shape, spec.dtype, number) for number, spec in enumerate(specs)
+    ]
 
 
 class DatasetFeed(ElementFeed):

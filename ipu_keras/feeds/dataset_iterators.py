@@ -6,14 +6,34 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
+from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH, synthetic_element
 from ipu_keras.feeds.session_graphs import SessionGraph
 from ipu_keras.internals.tensorflow.functions import unused_number
+from ipu_keras.internals.tensorflow.shapes import static_sizes
+from ipu_keras.ir import TensorSpec
+from ipu_keras.settings.flags import PoplarFlags, current_flags
+from ipu_keras.settings.synthetic_data import replaces_infeeds
 
 _HOST = "/device:CPU:0"
 
 # Part of what TensorFlow says of an iterator that was not begun.
 _NOT_INITIALIZED = "has not been initialized"
+
+
+def read_or_synthetic(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset that an infeed reads: another one if `TF_POPLAR_FLAGS` asks for that."""
+    flags = current_flags()
+    if not replaces_infeeds(flags):
+        return dataset
+    return synthetic_dataset(dataset.element_spec, flags)
+
+
+def synthetic_dataset(element_spec: Any, flags: PoplarFlags) -> tf.data.Dataset:
+    """Returns a dataset without an end, of one element again and again."""
+    leaves = tf.nest.flatten(element_spec)
+    specs = [TensorSpec(static_sizes(leaf), leaf.dtype.name) for leaf in leaves]
+    element = tf.nest.pack_sequence_as(element_spec, synthetic_element(specs, flags))
+    return tf.data.Dataset.from_tensors(element).repeat()
 
 
 class DatasetIterator:
@@ -54,7 +74,7 @@ class DatasetIterator:
         self._began = True
         self._num_replicas = None
         with tf.device(_HOST):
-            made = self._made_of(self._dataset)
+            made = self._made_of(read_or_synthetic(self._dataset))
             if made is None:
                 return None
             with tf.control_dependencies([made]):

@@ -12,6 +12,7 @@ from ipu_keras.feeds.dataset_feed import (
     DatasetFeed,
     ElementFeed,
     ElementFormat,
+    SyntheticFeed,
     checked,
     element_format,
 )
@@ -19,6 +20,8 @@ from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyData
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.step_function import batch_format
 from ipu_keras.runtime import FeedMemory
+from ipu_keras.settings.flags import current_flags
+from ipu_keras.settings.synthetic_data import replaces_infeeds
 
 # Called with the arrays of each batch; raises on values that no program must see.
 Check = Callable[[list[np.ndarray]], None]
@@ -74,7 +77,11 @@ class DatasetFeeds:
 
     def __iter__(self) -> ElementFeed:
         self._close_feed()
-        self._feed = self._source.feed(self._check, **self._options)
+        flags = current_flags()
+        if replaces_infeeds(flags):
+            self._feed = SyntheticFeed(self.element, flags, **self._options)
+        else:
+            self._feed = self._source.feed(self._check, **self._options)
         self._feed.open()
         return self._feed
 
