@@ -20,6 +20,8 @@ from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
 from ipu_keras.settings.argument_errors import converted, noted
 from ipu_keras.settings.counts import positive_integer, positive_or_none
+from ipu_keras.settings.enumerations import SyntheticDataCategory
+from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, current_flags
 from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing.infeeds import is_traced_for_model
@@ -283,8 +285,18 @@ class IPUOutfeedQueue:
                     None,
                     "Trying to get the last value from an outfeed queue before it was executed.",
                 ),
-                f"Make sure that the program that writes to it has run. Received: {self._name!r}",
+                f"Make sure that the program that writes to it has run{_if_synthetic()}. "
+                f"Received: {self._name!r}",
             ) from error
+
+
+def _if_synthetic() -> str:
+    if not current_flags().asks_for_synthetic(SyntheticDataCategory.Outfeed):
+        return ""
+    return (
+        f", and take synthetic data of outfeeds out of {ENVIRONMENT_VARIABLE}: with it they send "
+        "nothing"
+    )
 
 
 def _warn_of_deprecated(**given: bool) -> None:
