@@ -109,6 +109,15 @@ def written_variables(concrete: Any, device_name: str) -> list[Any]:
     ]
 
 
+def is_random_state(variable: Any) -> bool:
+    """Whether a variable is the state of a generator of random numbers."""
+    return _position_of_seed(variable) is not None
+
+
+def _position_of_seed(variable: Any) -> int | None:
+    return _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
+
+
 def _is_on(device: str, device_name: str) -> bool:
     """Whether a variable is on a device; in a session's graph it is wherever it is used."""
     return device_name.endswith(device)
@@ -146,7 +155,7 @@ def _copy(variable: tf.Variable) -> tf.Variable:
 def _value(variable: tf.Variable, distance: int) -> tf.Tensor:
     """Returns what a replica's copy holds when it is synchronized."""
     value = variable.read_value()
-    position = _RANDOM_STATES.get(_name(variable).rpartition("/")[2])
+    position = _position_of_seed(variable)
     if position is None:
         return value
     distances = [0] * static_sizes(value)[0]

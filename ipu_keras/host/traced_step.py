@@ -41,6 +41,12 @@ class TracedStep:
     update: Any = None
 
     @property
+    def all_variables(self) -> list[Any]:
+        """The variables that step and weight update read or write; some may be there twice."""
+        functions = [self.function] if self.update is None else [self.function, self.update]
+        return [variable for function in functions for variable in function.graph.variables]
+
+    @property
     def variables(self) -> tuple[TensorSpec, ...]:
         return variables_of(
             [self.function] if self.update is None else [self.function, self.update]
