@@ -1,5 +1,6 @@
 """The callable that Keras has as a model's train, test or predict function."""
 
+import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,9 +19,11 @@ from ipu_keras.feeds.dataset_feed import (
     dtype_of,
     element_format,
     mapped,
+    synthetic_element,
     tensors_of,
 )
 from ipu_keras.host import host_program as host
+from ipu_keras.host.synthetic_parameters import SyntheticParameters
 from ipu_keras.host.traced_step import TracedStep
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.keras.backend import is_of_an_initializer
@@ -35,6 +38,9 @@ from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
 from ipu_keras.runtime import SuperBatch
+from ipu_keras.settings.enumerations import SyntheticDataCategory
+from ipu_keras.settings.flags import current_flags
+from ipu_keras.settings.synthetic_data import replaces_infeeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +135,10 @@ class StepFunction:
         self._executables: dict[tuple, Executable] = {}
         self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
+        # Where the flags ask for synthetic data: what programs have in place of variables, and
+        # whether results stay on the device.
+        self._parameters: dict[tuple, SyntheticParameters | None] = {}
+        self._keeps_results = False
         # The call in which each program ran last. A weak reference, as a call ends with its
         # model's method.
         self._calls: dict[tuple, weakref.ref] = {}
@@ -158,24 +168,37 @@ class StepFunction:
             batch = next(iter(source))
             element = self._formats.of(batch)
             memory = self._device.engine.feed_memory
-            super_batch = SuperBatch.of([element.flatten(batch)], element.specs, memory)
+            flags = current_flags()
+            arrays = (
+                synthetic_element(element.specs, flags)
+                if replaces_infeeds(flags)
+                else element.flatten(batch)
+            )
+            super_batch = SuperBatch.of([arrays], element.specs, memory)
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
         self._note_call(
             key, executable, self._call_of() if isinstance(source, ElementFeed) else None
         )
-        if runs_programs(self._device):
-            outfeed = self._device.engine.run(executable, tensors_of(super_batch))
-            self._num_runs[key] += 1
-        else:
-            assert executable.host is not None
-            self._device.engine.load(executable)
-            outfeed = executable.host.without_running()
-        results = mapped(lambda tensor: tensor.numpy(), outfeed)
+        outfeed = self._outfeed_of(key, executable, super_batch)
+        fetch = _zeros if self._keeps_results else _fetched
+        results = mapped(fetch, outfeed)
         if self._logs_each_step:
             return StepLogs(results, self._layout.num_replicas)
         if self._outfeed_mode is OutfeedMode.LAST:
             self._last = results, self._device.num_writes
         return results
+
+    def _outfeed_of(self, key: tuple, executable: Executable, super_batch: SuperBatch) -> Any:
+        """Runs an execution if programs run, and returns what is on the device then."""
+        if not runs_programs(self._device):
+            assert executable.host is not None
+            self._device.engine.load(executable)
+            return executable.host.without_running()
+        parameters = self._parameters[key]
+        with contextlib.nullcontext() if parameters is None else parameters.on_device():
+            outfeed = self._device.engine.run(executable, tensors_of(super_batch))
+        self._num_runs[key] += 1
+        return outfeed
 
     def _note_call(self, key: tuple, executable: Executable, call: Any) -> None:
         """Tells the host when another call begins; a single batch is a call by itself."""
@@ -236,6 +259,10 @@ class StepFunction:
                 numerics=Numerics(nanoo=True) if self._shows_overflow else SYSTEM.numerics,
             )
             self._executables[key] = self._compile(program, element)
+            self._parameters[key] = SyntheticParameters.if_asked_for(
+                self._traced[element.key].all_variables
+            )
+            self._keeps_results = current_flags().asks_for_synthetic(SyntheticDataCategory.Outfeed)
         return key, self._executables[key]
 
     def _compile(self, program: Program, element: ElementFormat) -> Executable:
@@ -269,6 +296,14 @@ class StepFunction:
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
+
+
+def _fetched(tensor: tf.Tensor) -> np.ndarray:
+    return tensor.numpy()
+
+
+def _zeros(tensor: tf.Tensor) -> np.ndarray:
+    return np.zeros(tensor.shape, tensor.dtype.as_numpy_dtype)
 
 
 def _made_outside(next_creator: Callable[..., Any], **options: Any) -> Any:
