@@ -215,7 +215,10 @@ class IPUStrategy(tf.distribute.Strategy):
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
         call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
+        synthetic = programs.synthetic(key)
         with programs.running(key):
+            if synthetic is not None:
+                return synthetic(call, args, kwargs)
             return call(*args, **kwargs)
 
     def _trace_of(self, fn: Any, args, kwargs) -> Any:

@@ -20,6 +20,7 @@ from ipu_keras.functions.graph_programs import (
     skipped,
 )
 from ipu_keras.functions.place import Place
+from ipu_keras.functions.synthetic_calls import SyntheticCall
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.host.zero_results import zero_results
@@ -123,6 +124,7 @@ class FunctionPrograms:
         self._histories: dict[int, CompilationHistory] = defaultdict(CompilationHistory)
         self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
         self._infeeds: dict[Hashable, list[DatasetIterator]] = {}
+        self._synthetic: dict[Hashable, SyntheticCall] = {}
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._programs
@@ -148,6 +150,9 @@ class FunctionPrograms:
         """
         arguments, device = _Arguments.of(args, kwargs), self._device
         self._infeeds[key] = infeeds_in(concrete.graph)
+        synthetic = SyntheticCall.if_asked_for(concrete.graph.variables)
+        if synthetic is not None and device is not None:
+            self._synthetic[key] = synthetic
         if device is None or not arguments.can_be_fed:
             self._programs[key] = ()
             return
@@ -183,6 +188,10 @@ class FunctionPrograms:
             except tf.errors.OpError as error:
                 explain_infeeds(error, self._infeeds[key])
                 raise
+
+    def synthetic(self, key: Hashable) -> SyntheticCall | None:
+        """Returns what calls the function with other data than the host's; `None` for nothing."""
+        return self._synthetic.get(key)
 
     def skip(self, key: Hashable, concrete: Any) -> Any:
         """Returns zeros in place of what a function would return that is only compiled."""
