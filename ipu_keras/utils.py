@@ -50,6 +50,7 @@ from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.report_arguments import idle_report_arguments, report_flags
 from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.synthetic_data import synthetic_array
 
 __all__ = [
     "DeviceConnectionType",
@@ -455,6 +456,9 @@ def reset_ipu_seed(
     # The device need not be configured yet: it keeps its engine through all configurations.
     engine = DRIVER.known_device(SYSTEM.device_or_default(device).ordinal).engine
     engine.identical_replicas = identical
+    flags = current_flags()
+    if flags.asks_for_synthetic(SyntheticDataCategory.Seed):
+        seed = int(synthetic_array(flags, (), "int32"))
     engine.num_seedings += 1
     engine.seed = seed
     tf.random.set_seed(seed)

@@ -19,7 +19,10 @@ from ipu_keras.ops.host_embedding_optimizers import (
 )
 from ipu_keras.ops.host_embedding_registration import HOST
 from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.enumerations import SyntheticDataCategory
+from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.names import checked_name
+from ipu_keras.settings.synthetic_data import synthetic_array
 from ipu_keras.tracing.poplar_operation import poplar_operation
 from ipu_keras.tracing.replication import current_replicas
 
@@ -162,6 +165,11 @@ class HostEmbedding:
         return found
 
     def _rows(self, indices: tf.Tensor) -> tf.Tensor:
+        flags = current_flags()
+        if flags.asks_for_synthetic(SyntheticDataCategory.HostEmbedding):
+            table = self._embedding_tensor
+            row = synthetic_array(flags, static_sizes(table)[1:], table.dtype.name)
+            return tf.broadcast_to(tf.constant(row), [tf.shape(indices)[0], *row.shape])
         if self._optimizer_spec is None:
             with poplar_operation("HostEmbedding"):
                 rows, _ = host_rows(self._embedding_tensor, indices, self._name)
