@@ -12,6 +12,7 @@ from ipu_keras.profiling.configured_options import (
 )
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.program.compilation_history import CompilationHistory, Recompilation, Signature, log
+from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
 from ipu_keras.progress import showing
 
@@ -25,7 +26,8 @@ def compiled(
 ) -> Executable:
     """Compiles a program, logs why if it was compiled before, and judges whether it fits.
 
-    `judge` has the errors of programs that may not run.
+    `judge` has the errors of programs that may not run. Those that compute in bfloat16, whoever
+    made them, are a `TypeError`.
 
     Args:
         history: The compilations of the same model or function so far; it gets the signature.
@@ -34,6 +36,7 @@ def compiled(
     again = history.recompilation(program, signature)
     with showing(f"compile {program}"):
         executable = dataclasses.replace(build(), history=history)
+        refuse_bfloat16(executable.graph)
         executable = _with_outputs(executable, again)
     # What was refused by now was not compiled; what takes longest, XLA's work, is still to come.
     if again is not None:

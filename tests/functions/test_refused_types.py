@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_sessions import compiled, opened
 
+from ipu_keras import loops
 from ipu_keras.config import IPUConfig
 from ipu_keras.cost.vertices.vertex_rates import ELEMENTS
 from ipu_keras.device import device_for
@@ -117,3 +119,19 @@ def test_bfloat16_within_a_function(strategy):
     # What an IPU computes otherwise is its compiler's.
     widened = tf.function(lambda x: tf.cast(tf.cast(x, tf.float64), tf.float32))
     assert strategy.run(widened, [tf.constant(2.0)]).numpy() == 2
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_bfloat16_within_a_computation_of_a_session(strategy, in_loop):
+    def halved(x):
+        return tf.cast(tf.cast(x, tf.bfloat16) / 2, tf.float32)
+
+    with tf.Graph().as_default():
+        run = compiled(
+            (lambda x: loops.repeat(2, halved, [x])) if in_loop else halved, [tf.constant(1.0)]
+        )
+        with opened() as session, pytest.raises(TypeError) as error:
+            session.run(run)
+    assert str(error.value) == "Unsupported data type for operation: bfloat16"
+    [note] = error.value.__notes__
+    assert "for instance to tf.float16, or to tf.float32" in note

@@ -181,3 +181,23 @@ def test_a_device_is_detached_once_nothing_runs_on_it():
     thread.join(10)
     assert ended
     assert not device.isAttached
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_nodes_of_a_type_that_no_ipu_has(is_offline):
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
+    short = builder.aiOnnx.cast([x], "BFLOAT16")
+    y = builder.aiOnnx.cast([builder.aiOnnx.relu([short])], "FLOAT")
+    builder.addOutputTensor(y)
+    manager = popart.DeviceManager()
+    session = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(1, [y]),
+        manager.createOfflineIPUDevice({}) if is_offline else manager.createIpuModelDevice({}),
+    )
+    with pytest.raises(
+        popart.popart_exception,
+        match=r"data type for operation: bfloat16\. .* to tf.float16, or to tf.float32 for",
+    ):
+        session.prepareDevice(loadEngine=not is_offline)

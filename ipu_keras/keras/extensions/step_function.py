@@ -35,7 +35,6 @@ from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
-from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
 from ipu_keras.runtime import SuperBatch
 from ipu_keras.settings.enumerations import SyntheticDataCategory
@@ -281,9 +280,7 @@ class StepFunction:
         # executions.
         if element.key not in self._traced:
             self._traced[element.key] = host.traced(program)
-        executable = host.build_traced(program, self._traced[element.key], self._device)
-        refuse_bfloat16(executable.graph)
-        return executable
+        return host.build_traced(program, self._traced[element.key], self._device)
 
     def _run_step(self, data: Any) -> Any:
         norms = SYSTEM.config.norms.experimental

@@ -59,7 +59,8 @@ def _failed(graph: OnnxGraph, doing: str, error: Exception) -> popart_exception:
     text = (getattr(error, "message", None) or str(error)).strip()
     node = _blamed(graph, text)
     where = f"The program failed to {doing}: " if node is None else f"In {node.title}: "
-    return popart_exception(f"{where}{_reason_in(text) or type(error).__name__}")
+    notes = "".join(f". {note}" for note in getattr(error, "__notes__", ()))
+    return popart_exception(f"{where}{_reason_in(text) or type(error).__name__}{notes}")
 
 
 def _reason_in(text: str) -> str:

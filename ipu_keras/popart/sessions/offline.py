@@ -7,6 +7,7 @@ from ipu_keras.profiling.configured_options import chosen_config
 from ipu_keras.profiling.requested_outputs import current_outputs
 from ipu_keras.profiling.verdict import judge
 from ipu_keras.program import Program
+from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of, no_garbage_collection
 
@@ -54,5 +55,6 @@ def compiled_offline(program: Program) -> Executable:
         reason="the device is not there",
         as_written=step.as_written,
     )
+    refuse_bfloat16(executable.graph)
     judge(executable, current_outputs(chosen_config(program.device_choices)))
     return executable
