@@ -13,6 +13,11 @@ from ipu_keras.program import Pipeline
 from ipu_keras.settings.counts import integer_in, positive_integer
 from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mode
 
+_SWITCHES = (
+    *("outlining", "own_updates", "place_ops_on_io_tiles", "recomputation"),
+    *("synthetic_infeed", "synthetic_outfeed"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CostOptions:
@@ -55,6 +60,8 @@ class CostOptions:
             other tiles compute; see `io_tiles`.
         io_tile_available_memory_proportion: Share of their memory that data may fill. More data
             than that stays on the other tiles.
+        synthetic_infeed: Whether nothing that a step is given is copied from the host.
+        synthetic_outfeed: Whether nothing that a step returns is copied to the host.
         selection_order: Which IPU of a replica gets which shard or stage: copies between
             neighbours go over one link.
 
@@ -84,6 +91,8 @@ class CostOptions:
     num_io_tiles: int = 0
     place_ops_on_io_tiles: bool = False
     io_tile_available_memory_proportion: float = 0.9
+    synthetic_infeed: bool = False
+    synthetic_outfeed: bool = False
     selection_order: SelectionOrder = SelectionOrder.AUTO
 
     def __post_init__(self) -> None:
@@ -91,7 +100,7 @@ class CostOptions:
         self._check_proportion("available_memory_proportion", "a number above 0 and at most 1")
         self._check_dtype("dtype", "what the model has")
         self._check_dtype("gradient_accumulation_dtype", "that of the gradients")
-        for name in ("outlining", "own_updates", "place_ops_on_io_tiles", "recomputation"):
+        for name in _SWITCHES:
             switch = getattr(self, name)
             if not isinstance(switch, bool):
                 raise ValueError(f"`{name}` must be True or False. Received: {name}={switch!r}")

@@ -224,7 +224,8 @@ def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
     # Replicas of several IPUs have links to the host of their own.
     sharing = options.num_replicas if options.ipus_per_replica == 1 else 1
     # What a loop takes from an infeed, the host prepares while the loop runs.
-    sizes = _copied_bytes(model.program)
+    fed, fetched = _copied_bytes(model.program)
+    sizes = (0 if options.synthetic_infeed else fed, 0 if options.synthetic_outfeed else fetched)
     seconds = [
         host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing) if num_bytes else 0
         for num_bytes in sizes

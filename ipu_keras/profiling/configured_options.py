@@ -6,6 +6,7 @@ from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.target import Target, emulated_target
 from ipu_keras.program import DeviceChoices
+from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 
 
@@ -37,10 +38,12 @@ def configured_options(config: Any = None) -> dict[str, Any]:
     >>> configured_options()["matmul_options"]
     {'availableMemoryProportion': '0.2'}
     """
+    synthetic = _synthetic_data() if config is None else {}
     config = config or SYSTEM.config
     if config is None:
         return {}
     return {
+        **synthetic,
         "target": configured_target(config),
         "recomputation": config.allow_recompute,
         "convolution_options": dict(config.convolutions.poplar_options) or None,
@@ -58,6 +61,16 @@ def configured_options(config: Any = None) -> dict[str, Any]:
             config.optimizations.maximum_reduce_scatter_buffer_size
         ),
     }
+
+
+def _synthetic_data() -> dict[str, bool]:
+    """Returns which copies `TF_POPLAR_FLAGS` leaves out, which are nothing to PopART."""
+    flags, kinds = current_flags(), SyntheticDataCategory
+    found = {
+        "synthetic_infeed": flags.asks_for_synthetic(kinds.Infeed),
+        "synthetic_outfeed": flags.asks_for_synthetic(kinds.Outfeed),
+    }
+    return {name: True for name, is_synthetic in found.items() if is_synthetic}
 
 
 def chosen_config(choices: DeviceChoices | None = None) -> Any:

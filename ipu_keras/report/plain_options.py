@@ -25,6 +25,8 @@ _IF_GIVEN = (
     "place_ops_on_io_tiles",
     "selection_order",
     "stage_splits",
+    "synthetic_infeed",
+    "synthetic_outfeed",
 )
 
 

@@ -79,7 +79,8 @@ class PoplarFlags:
         "Transfer no data between host and device; inputs stay uninitialised.",
         effect="All categories below are synthetic, unless some are named. Inputs hold zeros, or "
         "what the initializer says; results that are not fetched are zeros, and queues are empty. "
-        "Models leave out the copies of infeeds and outfeeds.",
+        "Models of TensorFlow's programs leave out copies to the device with the category infeed, "
+        "and copies from it with outfeed.",
     )
     synthetic_data_initializer: str = _flag(
         "",

@@ -297,3 +297,30 @@ def test_flags_of_poplar_without_a_model_are_named():
 def test_a_type_of_sums_that_poplar_lacks():
     with pytest.raises(ValueError, match="'partialsType' 'float' or 'half'"):
         configured(matmuls__poplar_options={"partialsType": "double"})
+
+
+def test_synthetic_data_is_not_copied(monkeypatch):
+    def host_cycles(flags):
+        monkeypatch.setenv(ENVIRONMENT_VARIABLE, flags)
+        configured()
+        with IPUStrategy().scope():
+            model = classifier()
+        report = profile(model, *SPECS)
+        SYSTEM.reset()
+        return report.model.host_cycles, report.model.compute_cycles
+
+    (both, compute), infeed, outfeed, none, null = map(
+        host_cycles,
+        (
+            "",
+            "--synthetic_data_categories=outfeed",
+            "--synthetic_data_categories=infeed",
+            "--use_synthetic_data",
+            "--null_data_feed",
+        ),
+    )
+    assert none == (0, compute)
+    assert null == (both, compute)
+    assert infeed[0] > outfeed[0] > 0
+    assert abs(infeed[0] + outfeed[0] - both) <= 1
+    assert (infeed[1], outfeed[1]) == (compute, compute)
