@@ -190,7 +190,7 @@ class IpuModelOptions(ConfigCategory):
     """Tiles of each modelled IPU; 0 means as many as `version` has.
 
     Today: With `--use_ipu_model`, reports, and whether a program fits, are for so many
-    tiles. It goes before `--ipu_model_tiles`.
+    tiles, unless `--ipu_model_tiles` says how many.
     """
     version: str
     """IPU generation to model: 'ipu1' or 'ipu2'.
@@ -293,8 +293,10 @@ class DeviceConnectionOptions(ConfigCategory):
     type: DeviceConnectionType
     """When IPUs are attached, see `DeviceConnectionType`.
 
-    Today: No effect: Emulated IPUs are always there, and programs run with every type. Only
-    whether `version` counts depends on it.
+    Today: With `PRE_COMPILE`, programs do not run but return zeros, and fill the directory
+    of `--executable_cache_path`. With `NEVER`, running one is refused once it is compiled.
+    With `ON_DEMAND`, a device has its IPUs, which PopART's devices could have, from its
+    first program until it is reset.
     """
     version: str
     """IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached
