@@ -23,6 +23,7 @@ def _flag(
     documentation: str,
     *,
     effect: str | None = None,
+    changes: str = "",
     why_idle: str | None = None,
     minimum: int | None = None,
     choices: tuple[str, ...] = (),
@@ -30,12 +31,16 @@ def _flag(
     items: tuple[str, ...] = (),
     is_path: bool = False,
 ) -> Any:
-    """Returns a field whose default gives the type and whose metadata the rules."""
+    """Returns a field whose default gives the type and whose metadata the rules.
+
+    `changes` says what a flag with an effect changes: numbers, models, files or others.
+    """
     return dataclasses.field(
         default=default,
         metadata={
             "documentation": documentation,
             "effect": effect,
+            "changes": changes,
             "why_idle": why_idle,
             "minimum": minimum,
             "choices": choices,
@@ -59,17 +64,20 @@ class PoplarFlags:
     help: bool = _flag(
         False,
         "Print this list.",
+        changes="nothing else",
         effect="Printed when a system is configured.",
     )
     use_ipu_model: bool = _flag(
         False,
         "Use the software model of an IPU instead of hardware.",
+        changes="models",
         effect="running_on_ipu_model() is true; a device may have any number of IPUs, "
         "and select_ipus is refused.",
     )
     ipu_model_tiles: int = _flag(
         0,
         "Tiles of each modelled IPU; 0 means as many as the hardware has.",
+        changes="models",
         effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles, "
         "whatever ipu_model.tiles_per_ipu of the configuration says.",
         minimum=0,
@@ -77,6 +85,7 @@ class PoplarFlags:
     use_synthetic_data: bool = _flag(
         False,
         "Transfer no data between host and device; inputs stay uninitialised.",
+        changes="numbers, models",
         effect="All categories below are synthetic, unless some are named. Inputs hold zeros, or "
         "what the initializer says; results that are not fetched are zeros, and queues are empty. "
         "Models of TensorFlow's programs leave out copies to the device with the category infeed, "
@@ -85,6 +94,7 @@ class PoplarFlags:
     synthetic_data_initializer: str = _flag(
         "",
         "With synthetic data, what inputs hold: 'random' or a number.",
+        changes="numbers",
         effect="The number, in the type of each input; or numbers from N(0, 1), and for types that "
         "are not floating point zeros and ones, the same in all processes.",
         choices=("random",),
@@ -93,6 +103,7 @@ class PoplarFlags:
     synthetic_data_categories: str = _flag(
         "",
         "The kinds of data that are synthetic, separated by commas; empty means all.",
+        changes="numbers, models",
         effect="Datasets of infeeds are not read. Outfeeds send nothing: queues stay empty, and "
         "Keras's logs and predictions are zeros. Tables on the host are neither read nor written. "
         "Programs have variables of their own in place of the host's, which stay as they are, "
@@ -102,6 +113,7 @@ class PoplarFlags:
     executable_cache_path: str = _flag(
         "",
         "Directory in which compiled executables are kept for later runs.",
+        changes="files",
         effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
         "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
         "it has programs modelled only with the connection types PRE_COMPILE and NEVER. What XLA "
@@ -111,6 +123,7 @@ class PoplarFlags:
     log_cycle_count: int = _flag(
         -1,
         "Tile whose cycle count is logged after each execution; -1 logs none.",
+        changes="logs",
         effect="Logged as a warning of the logger 'ipu_keras': the modelled cycles of the whole "
         "execution. Tiles wait for each other, so it is the same for all of them.",
         minimum=-1,
@@ -118,6 +131,7 @@ class PoplarFlags:
     show_progress_bar: str = _flag(
         "auto",
         "Whether compilation shows a progress bar; 'auto' shows it on a terminal.",
+        changes="logs",
         effect="Compilations, first runs and profiles that take longer than two seconds say on the "
         "standard error which phase they are in, on one line of a terminal. 'true' also writes "
         "lines where it is none.",
@@ -138,18 +152,21 @@ class PoplarFlags:
     null_data_feed: bool = _flag(
         False,
         "Feed the same dummy batch over and over, to time everything but the input.",
+        changes="numbers",
         effect="Infeeds leave their datasets unread and give zeros. Unlike that of synthetic data, "
         "the batch is copied to the device, so models are the same.",
     )
     dump_schedule_as_dot: bool = _flag(
         False,
         "Write the schedule of each compiled program as a Graphviz file.",
+        changes="files",
         effect="Written as `<program>.schedule.dot` to `autoReport.directory` of "
         "POPLAR_ENGINE_OPTIONS, by default the current directory.",
     )
     tensor_map_file_path: str = _flag(
         "",
         "Directory for JSON files that say which tensors lie on which tiles.",
+        changes="files",
         effect="Receives `<program>.tensor_map.json` of each compiled program: as modelled.",
         is_path=True,
     )
@@ -172,12 +189,14 @@ class PoplarFlags:
     on_demand_device_poll_time: int = _flag(
         1000,
         "Milliseconds between attempts to attach to a busy IPU with ON_DEMAND, at least 100.",
+        changes="when programs run",
         effect="Counts where PopART's devices have the IPUs.",
         minimum=100,
     )
     on_demand_device_timeout: int = _flag(
         3_600_000,
         "Milliseconds after which ON_DEMAND gives up attaching.",
+        changes="whether programs run",
         effect="Then the first program is refused, where PopART's devices have the IPUs.",
         minimum=0,
     )
@@ -276,6 +295,18 @@ def help_text() -> str:
         lines.append(f"  --{name}={type(field.default).__name__} (default {field.default!r})")
         lines.append(f"      {field.metadata['documentation']} Today: {effect}")
     return "\n".join(lines)
+
+
+def markdown_table() -> str:
+    """Returns the reference of the flags: one row of a Markdown table for each."""
+    rows = ["| flag | type | default | meaning | changes | today |", "|---|---|---|---|---|---|"]
+    for name, field in _FIELDS.items():
+        facts, kind = field.metadata, type(field.default).__name__
+        rows.append(
+            f"| `--{name}` | `{kind}` | `{field.default!r}` | {facts['documentation']} "
+            f"| {facts['changes'] or 'nothing'} | {facts['effect'] or facts['why_idle']} |"
+        )
+    return "\n".join(rows) + "\n"
 
 
 def _parse_flag(argument: str) -> tuple[str, bool | int | str]:

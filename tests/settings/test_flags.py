@@ -1,6 +1,7 @@
 import dataclasses
 import doctest
 import math
+import pathlib
 import re
 
 import pytest
@@ -206,3 +207,18 @@ def test_help_documents_every_flag():
     for field in FIELDS:
         assert f"  --{field.name}={type(field.default).__name__} (default" in text
         assert field.metadata["documentation"] in text
+
+
+def test_the_reference_is_up_to_date():
+    reference = pathlib.Path(__file__).parents[2] / "docs" / "ipu_config.md"
+    _, _, section = reference.read_text(encoding="utf-8").partition("## Flags of TF_POPLAR_FLAGS\n")
+    table, _, _ = section[section.index("| flag ") :].partition("\n## ")
+    assert table.strip() == flags.markdown_table().strip(), (
+        "Replace the table below '## Flags of TF_POPLAR_FLAGS' in docs/ipu_config.md by what this "
+        "prints: python -c 'from ipu_keras.settings import flags; print(flags.markdown_table())'"
+    )
+
+
+def test_flags_change_something_if_they_have_an_effect():
+    for field in FIELDS:
+        assert bool(field.metadata["changes"]) is (field.metadata["effect"] is not None)
