@@ -15,8 +15,11 @@ from project_imports import (
     read_project,
 )
 from rooms import (
+    FLOORS,
     FUNCTION_LEVEL_IMPORTS,
     ROOMS,
+    WITHOUT_FLOORS,
+    arrows_up,
     matches,
     undeclared_function_imports,
     violations,
@@ -54,6 +57,30 @@ def test_imports_follow_the_table(all_imports, project):
 
 def test_no_import_cycle(all_imports, project):
     assert import_cycle(all_imports, project) == []
+
+
+def test_no_arrow_goes_up_within_a_room(all_imports, project):
+    assert list(arrows_up(all_imports, project)) == []
+
+
+def test_every_folder_of_a_room_is_a_floor():
+    folders = {
+        (path.parent.parent.name, path.parent.name)
+        for path in (PROJECT / "ipu_keras").glob("*/*/__init__.py")
+        if path.parent.parent.name not in WITHOUT_FLOORS
+    }
+    floors = {(room, floor) for room, floors in FLOORS.items() for floor in floors}
+    assert folders - floors == set()
+
+
+def test_floors_that_exist(project):
+    missing = [
+        (room, floor)
+        for room, floors in FLOORS.items()
+        for floor in floors
+        if f"ipu_keras.{room}.{floor}" not in project
+    ]
+    assert missing == []
 
 
 def test_no_chain_of_rooms_is_long(all_imports, project):
@@ -305,6 +332,25 @@ def test_function_level_import_is_seen(source):
     [found] = undeclared_function_imports(imports_in(source, "ipu_keras.utils"))
     assert found.startswith("ipu_keras.utils:")
     assert found.endswith("in a function")
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "is_up"),
+    [
+        ("from ipu_keras.cost.pipeline.offloading import offload", "cost.flat.host_work", True),
+        ("from ipu_keras.cost.passes import MODEL_PASSES", "cost.vertices.families", True),
+        ("from ipu_keras.cost import overlap", "cost.flat.fusion", True),
+        ("from ipu_keras.cost.flat.fusion import fuse", "cost.pipeline.offloading", False),
+        ("from ipu_keras.cost.flat.fusion import fuse", "cost.flat.flattening", False),
+        ("from ipu_keras.cost.passes import MODEL_PASSES", "cost.model_checks", False),
+        ("from ipu_keras.cost.flat.fusion import fuse", "cost.passes", False),
+        ("from ipu_keras.cost.passes import MODEL_PASSES", "report.report", False),
+        ("import numpy", "cost.flat.fusion", False),
+    ],
+)
+def test_arrows_up(source, module, is_up, project):
+    found = list(arrows_up(imports_in(source, f"ipu_keras.{module}"), project))
+    assert bool(found) == is_up
 
 
 def test_function_level_import_with_a_reason():

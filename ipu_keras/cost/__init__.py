@@ -20,8 +20,8 @@ more in it (`model`), by what was chosen (`options`):
 8. `reuse_memory`: what is written over what (`flat.in_place`).
 9. `estimate_cycles`: which values lie alike (`flat.layouts`), then what each compute set costs
    (`vertices.families`, and a module of `vertices` for each family; `products.plans`).
-10. `run_pipeline`: its parts in time (`pipeline.run`, `pipeline.schedule`, `pipeline.timing`).
-11. `estimate_host_copies`: infeeds and outfeeds (`exchange`, `flat.io_tiles`).
+10. `run_pipeline`: its parts in time (`pipeline.pipeline_run`, `pipeline.schedule`, `pipeline.timing`).
+11. `estimate_host_copies`: infeeds and outfeeds (`tile.exchange`, `tile.io_tiles`).
 12. `fill_tiles`: how full the tiles become (`flat.memory`, `flat.code_sharing`, `vertices.code`).
 13. `keep_what_costs_more_to_drop`: the program without recomputation, if that needs less.
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import host_seconds
 from ipu_keras.cost.flat.code_sharing import with_own_code
 from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.flattening import flatten
@@ -19,7 +18,6 @@ from ipu_keras.cost.flat.fusion import deduplicate, fuse
 from ipu_keras.cost.flat.host_tables import keep_tables_on_host
 from ipu_keras.cost.flat.host_work import leave_to_host
 from ipu_keras.cost.flat.in_place import share_memory
-from ipu_keras.cost.flat.io_tiles import StepCopies
 from ipu_keras.cost.flat.joint_normalizations import with_normalized_bodies
 from ipu_keras.cost.flat.liveness import schedule
 from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly, plan_memory
@@ -49,9 +47,11 @@ from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
 )
+from ipu_keras.cost.tile.cost import Cost
+from ipu_keras.cost.tile.exchange import host_seconds
+from ipu_keras.cost.tile.io_tiles import StepCopies
 from ipu_keras.cost.vertices.code import overhead_of
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.cost.vertices.families import cost_of
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import Target

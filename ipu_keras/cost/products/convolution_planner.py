@@ -20,7 +20,7 @@ from ipu_keras.cost.products.convolution_forms import (
     weight_bytes,
 )
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
-from ipu_keras.cost.vertices.vertices import rearrange
+from ipu_keras.cost.tile.vertices import rearrange
 from ipu_keras.machine.target import Confidence, Target
 
 # Each candidate splits the work over tiles and over serial steps, and costs the sum of its

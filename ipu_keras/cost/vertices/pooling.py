@@ -4,9 +4,9 @@ import math
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import elements_per_tile
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, started_together
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, started_together
 
 
 def cost_of_pooling(one: ComputeSet, context: CostContext) -> Cost:

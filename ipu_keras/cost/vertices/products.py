@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.products.hlo_convolutions import convolution_of, product_of
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast
 from ipu_keras.ir import num_elements
 from ipu_keras.machine.target import Confidence

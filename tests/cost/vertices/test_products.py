@@ -8,7 +8,7 @@ from hlo_graphs import argument, op, variable
 
 from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import matmul
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
 from ipu_keras.machine.target import Confidence
 
 

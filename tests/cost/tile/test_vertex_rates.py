@@ -2,7 +2,7 @@
 
 import pytest
 
-from ipu_keras.cost.vertices.vertex_rates import (
+from ipu_keras.cost.tile.vertex_rates import (
     ELEMENTS,
     ELEMENTWISE,
     element_named,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.cost.vertices import vertices
-from ipu_keras.cost.vertices.vertex_rates import ELEMENTWISE
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.vertex_rates import ELEMENTWISE
 from ipu_keras.machine.target import Confidence, target_named
 
 GC200 = target_named("gc200")

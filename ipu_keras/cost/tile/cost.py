@@ -7,10 +7,10 @@ computes behind that. What needs no exchange starts when its tile is done with t
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ipu_keras.cost.exchange import ExchangePhase, exchange_cycles, sync_cycles
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import num_tiles_of
-from ipu_keras.cost.vertices.vertices import VertexCycles, least
+from ipu_keras.cost.tile.exchange import ExchangePhase, exchange_cycles, sync_cycles
+from ipu_keras.cost.tile.vertices import VertexCycles, least
 from ipu_keras.machine.target import Confidence, Target
 
 

@@ -6,7 +6,7 @@ Cycles on one IPU, seconds beyond it. The numbers are the target's, and the cons
 import math
 from dataclasses import dataclass
 
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
 from ipu_keras.machine.target import Target
 
 # Which form a formula has, such as on-chip ways at both ends of a link, was chosen with the

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.cost import exchange
-from ipu_keras.cost.exchange import ExchangePhase, exchange_cycles
+from ipu_keras.cost.tile import exchange
+from ipu_keras.cost.tile.exchange import ExchangePhase, exchange_cycles
 from ipu_keras.machine.target import target_named
 
 GC2, GC200 = target_named("gc2"), target_named("gc200")

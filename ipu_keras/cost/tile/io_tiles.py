@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ipu_keras.cost.exchange import ExchangePhase, exchange_cycles, sync_cycles
+from ipu_keras.cost.tile.exchange import ExchangePhase, exchange_cycles, sync_cycles
 from ipu_keras.machine.target import Target
 
 # While the data of one step is passed to or from the other tiles, the host is busy with that of

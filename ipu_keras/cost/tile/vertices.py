@@ -8,7 +8,7 @@ ValueError. The start of the compute set (`target.launch_cycles`) is the caller'
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ipu_keras.cost.vertices.vertex_rates import (
+from ipu_keras.cost.tile.vertex_rates import (
     Element,
     Rate,
     access_cycles,

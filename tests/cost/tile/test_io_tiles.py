@@ -9,9 +9,9 @@ import pytest
 from hlo_graphs import argument, graph, op
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.flat import io_tiles
-from ipu_keras.cost.flat.io_tiles import StepCopies
 from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.tile import io_tiles
+from ipu_keras.cost.tile.io_tiles import StepCopies
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report
 from ipu_keras.report.plain_options import plain_options
