@@ -188,7 +188,7 @@ FLOORS = {
     "cost": ("memory_sizes", "rewrites", "flat", "tile", "products", "pipeline", "vertices"),
     "data": ("ops",),
     "hooks": ("installation", "tensorflow", "keras"),
-    "host": ("operation_kinds", "splitting", "rewrites"),
+    "host": ("operation_kinds", "splitting", "rewrites", "replicas"),
     "internals": ("forms", "tensorflow", "keras"),
     "keras": ("call_arguments", "layers", "losses", "extensions", "legacy"),
     "ops": ("argument_checks", "recurrent", "rnn"),

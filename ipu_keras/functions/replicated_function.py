@@ -8,7 +8,7 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.replicas import run_by_all
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.tracing import graph_of, replicated
 

@@ -14,17 +14,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.host.inlining import inlined, leads_to
-from ipu_keras.host.joint_operations import (
-    Together,
-    check_control_flow,
-    joint_operation,
-    needs_all,
-)
 from ipu_keras.host.operation_kinds import is_left_by_xla
-from ipu_keras.host.replica_values import CONSTANT, Captures, ReplicaValues, Segment
-from ipu_keras.internals.tensorflow.functions import read_only_inputs
-from ipu_keras.internals.tensorflow.variables import contents_of
+from ipu_keras.host.replicas.inlining import inlined, leads_to
+from ipu_keras.host.replicas.joint_operations import check_control_flow, joint_operation, needs_all
+from ipu_keras.host.replicas.replica_values import CONSTANT, Captures, ReplicaValues, Segment
+from ipu_keras.host.replicas.together import Together
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
 from ipu_keras.tracing.replication import (
@@ -79,7 +73,7 @@ def replicate(
             replicas have the same variables.
         equal_feeds: Positions of the inputs that replicas are promised to have equal.
         parts_for_xla: Whether XLA compiles all but what it lacks, each part for itself.
-        labelled: By the label of an operation (`ipu_keras.tracing.together`), what does it for
+        labelled: By the label of an operation (`together.label_of`), what does it for
             all replicas.
 
     Returns:
@@ -151,29 +145,6 @@ def replicate(
         ]
 
     return run
-
-
-def written_captures(concrete: Any) -> list[tf.Tensor]:
-    """Returns the captured handles of variables that a traced function writes, in their order.
-
-    Example:
-
-    >>> count, weights = tf.Variable(0.0), tf.Variable(1.0)
-    >>> step = tf.function(lambda: count.assign_add(weights)).get_concrete_function()
-    >>> [handle is count.handle for handle in written_captures(step)]
-    [True]
-    """
-    read_only = set(read_only_inputs(concrete.graph))
-    num_feeds = len(feeds_of(concrete))
-    return [
-        outer
-        for index, (outer, _) in enumerate(concrete.graph.captures, start=num_feeds)
-        if index not in read_only and _is_variable(outer)
-    ]
-
-
-def _is_variable(handle: tf.Tensor) -> bool:
-    return handle.dtype == tf.resource and contents_of(handle) is not None
 
 
 class _Split:

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.host.replicas.together import label_of
 from ipu_keras.internals.tensorflow.functions import add_function
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
-from ipu_keras.tracing.together import label_of
 
 # TensorFlow's optimizer inlines calls too, but only when a function runs, which is too late for
 # what has to be found in one graph.
@@ -21,7 +21,7 @@ def inlined(concrete: Any, wanted: _Wanted) -> Any:
     """Returns a traced function without those calls that lead to wanted operations.
 
     Loops and branches are left alone, with all that they call, and so are calls with labels
-    (`ipu_keras.tracing.together`). The function itself is returned if there is no such call.
+    (`ipu_keras.host.replicas.together`). The function itself is returned if there is no such call.
     """
     flat = _Flat(concrete.graph, wanted)
     if not flat.bodies:

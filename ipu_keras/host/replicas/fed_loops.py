@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.host.inlining import inlined, leads_to
 from ipu_keras.host.operation_kinds import is_left_by_xla
-from ipu_keras.host.replica_values import ReplicaValues
+from ipu_keras.host.replicas.inlining import inlined, leads_to
+from ipu_keras.host.replicas.replica_values import ReplicaValues
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.extraction import extract, feeds_of
 

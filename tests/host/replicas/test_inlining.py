@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.host.inlining import inlined, leads_to
+from ipu_keras.host.replicas.inlining import inlined, leads_to
 
 
 def trace(function, *specs):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu_keras.host import fed_loops
-from ipu_keras.host.fed_loops import FedLoop
-from ipu_keras.host.segments import replicate
+from ipu_keras.host.replicas import fed_loops
+from ipu_keras.host.replicas.fed_loops import FedLoop
+from ipu_keras.host.replicas.segments import replicate
 
 
 @pytest.fixture

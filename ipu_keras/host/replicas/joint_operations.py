@@ -11,10 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.host.fed_loops import FedLoop
-from ipu_keras.host.inlining import leads_to
 from ipu_keras.host.operation_kinds import LOOPS
-from ipu_keras.host.replica_values import CONSTANT, ReplicaValues
+from ipu_keras.host.replicas.fed_loops import FedLoop
+from ipu_keras.host.replicas.inlining import leads_to
+from ipu_keras.host.replicas.replica_values import CONSTANT, ReplicaValues
+from ipu_keras.host.replicas.together import Together, label_of
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract
@@ -24,7 +25,6 @@ from ipu_keras.tracing.replication import (
     is_assumed_equal,
     is_replica_index,
 )
-from ipu_keras.tracing.together import label_of
 
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
@@ -42,11 +42,6 @@ JointOperation = Callable[[Sequence[ReplicaValues]], None]
 # `segments.replicate` for the function of a branch or a loop, and the positions of those of its
 # inputs that are equal in all replicas. It is handed in because `segments` imports this module.
 Replicate = Callable[[Any, Collection[int]], Callable[[Sequence[Sequence[tf.Tensor]]], list]]
-
-
-# Does a labelled operation for all replicas: takes what each has for the operation's inputs,
-# and returns what each has for its outputs.
-Together = Callable[[Sequence[Sequence[tf.Tensor]]], Sequence[Sequence[tf.Tensor]]]
 
 
 def needs_all(op: tf.Operation) -> bool:

@@ -1,13 +1,17 @@
 """Functions that all replicas of a device run together, and the variables that they write."""
 
+import doctest
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from replicas import trace
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replicas import replica_variables
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables, written_captures
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
@@ -206,3 +210,27 @@ def test_variables_that_only_kernels_write_are_those_of_replicas(strategy):
     # 0 + 1 + 2 + 3, and then half of the momentum of before.
     assert float(momentum) == 6.0 + 3.0
     assert float(weight) == 6.0 + 9.0
+
+
+def test_what_a_step_writes():
+    """Directly, in a branch, and in a called function; reading is not writing."""
+    variables = [tf.Variable(0.0, name=name) for name in "abcd"]
+    a, b, c, d = variables
+
+    @tf.function
+    def inner(x):
+        c.assign_add(x + d)
+
+    def function(x):
+        a.assign_add(x * d)
+        tf.cond(x > 0.0, lambda: b.assign_add(d), lambda: d.read_value())
+        inner(x)
+
+    written = written_captures(trace(function, 1, tf.TensorSpec(())))
+    names = [v.name for handle in written for v in variables if v.handle is handle]
+    assert sorted(names) == ["a:0", "b:0", "c:0"]
+    assert written_captures(trace(lambda: d.read_value(), 1)) == []
+
+
+def test_examples():
+    assert doctest.testmod(replica_variables).failed == 0

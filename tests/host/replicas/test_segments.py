@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from replicas import numbers, run, trace
 
-from ipu_keras.host import segments
-from ipu_keras.host.segments import replicate, written_captures
+from ipu_keras.host.replicas import segments
+from ipu_keras.host.replicas.replica_variables import written_captures
+from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.ops.all_to_all_op import all_gather
 from ipu_keras.ops.cross_replica_ops import assume_equal_across_replicas, cross_replica_sum
 from ipu_keras.ops.replication_ops import replication_index
@@ -454,26 +455,6 @@ def test_a_function_that_was_traced_for_others():
 def test_inputs_of_another_number_of_replicas():
     with pytest.raises(ValueError, match="Received: 1 lists for 2 replicas"):
         replicate(trace(cross_replica_sum, 2, X), 2)([[tf.zeros(2)]])
-
-
-def test_what_a_step_writes():
-    """Directly, in a branch, and in a called function; reading is not writing."""
-    variables = [tf.Variable(0.0, name=name) for name in "abcd"]
-    a, b, c, d = variables
-
-    @tf.function
-    def inner(x):
-        c.assign_add(x + d)
-
-    def function(x):
-        a.assign_add(x * d)
-        tf.cond(x > 0.0, lambda: b.assign_add(d), lambda: d.read_value())
-        inner(x)
-
-    written = written_captures(trace(function, 1, tf.TensorSpec(())))
-    names = [v.name for handle in written for v in variables if v.handle is handle]
-    assert sorted(names) == ["a:0", "b:0", "c:0"]
-    assert written_captures(trace(lambda: d.read_value(), 1)) == []
 
 
 def test_tracing_takes_hardly_longer_for_more_replicas():

@@ -7,9 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.host.segments import written_captures
+from ipu_keras.internals.tensorflow.functions import read_only_inputs
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable, variable_of
+from ipu_keras.tracing.extraction import feeds_of
 
 # The states of random generators by the names of their variables, with the position of the
 # number that tells streams apart. Keras's state is (seed, counter), that of
@@ -107,6 +108,29 @@ def written_variables(concrete: Any, device_name: str) -> list[Any]:
         for handle in written
         if handle.ref() in noticed or _is_on(handle.device, device_name)
     ]
+
+
+def written_captures(concrete: Any) -> list[tf.Tensor]:
+    """Returns the captured handles of variables that a traced function writes, in their order.
+
+    Example:
+
+    >>> count, weights = tf.Variable(0.0), tf.Variable(1.0)
+    >>> step = tf.function(lambda: count.assign_add(weights)).get_concrete_function()
+    >>> [handle is count.handle for handle in written_captures(step)]
+    [True]
+    """
+    read_only = set(read_only_inputs(concrete.graph))
+    num_feeds = len(feeds_of(concrete))
+    return [
+        outer
+        for index, (outer, _) in enumerate(concrete.graph.captures, start=num_feeds)
+        if index not in read_only and _is_variable(outer)
+    ]
+
+
+def _is_variable(handle: tf.Tensor) -> bool:
+    return handle.dtype == tf.resource and contents_of(handle) is not None
 
 
 def _is_on(device: str, device_name: str) -> bool:
