@@ -227,7 +227,15 @@ FUNCTION_LEVEL_IMPORTS = {
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
         "ipu_keras.report.difference",
-        "ipu_keras.report.html_comparison",
+        "ipu_keras.report.html_pictures.compared_liveness",
+    ): "needs libraries of an extra, whose import takes a second",
+    (
+        "ipu_keras.report.difference",
+        "ipu_keras.report.html_pictures.compared_memory",
+    ): "needs libraries of an extra, whose import takes a second",
+    (
+        "ipu_keras.report.difference",
+        "ipu_keras.report.html_templates.template_named",
     ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.report",
@@ -235,7 +243,7 @@ FUNCTION_LEVEL_IMPORTS = {
     ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.notebook",
-        "ipu_keras.report.html",
+        "ipu_keras.report.html_templates.template_named",
     ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.perfetto_trace",

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.changes import Fix
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of

@@ -7,10 +7,10 @@ its label, `segments` finds what to do instead when it builds all replicas.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import attribute_scope, outermost_trace
 
 # Does a labelled operation for all replicas: takes what each has for the operation's inputs,
@@ -24,11 +24,12 @@ _KINDS = frozenset({"PartitionedCall", "QueueEnqueueV2", "StatefulPartitionedCal
 
 
 @contextlib.contextmanager
-def by_all_replicas(make: Callable[[ReplicaVariables], Together]) -> Iterator[None]:
+def by_all_replicas(make: Callable[[Any], Together]) -> Iterator[None]:
     """While this is open, calls and writes that are traced are done by all replicas together.
 
     What is known only when the trace is complete, such as which variables each replica has for
-    itself, decides what they do: `make` then takes these, and returns what does it for all.
+    itself, decides what they do: `make` then takes the `ReplicaVariables`, and returns what does it
+    for all.
     """
     graph = tf.compat.v1.get_default_graph()
     noted = (outermost_trace() or graph).get_collection_ref(_COLLECTION)
@@ -44,6 +45,6 @@ def label_of(op: tf.Operation) -> str | None:
     return None if found is None else found.s.decode()
 
 
-def done_together(graph: tf.Graph, variables: ReplicaVariables) -> dict[str, Together]:
+def done_together(graph: tf.Graph, variables: Any) -> dict[str, Together]:
     """Returns what the replicas of a traced function do together, by label."""
     return {str(k): make(variables) for k, make in enumerate(graph.get_collection(_COLLECTION))}
