@@ -473,3 +473,18 @@ def plan(
     )
     found = (_best(target, costs, most, interleaved) for most in (bound, 2 * bound, least))
     return next(planned for planned in found if planned is not None)
+
+
+class Plans:
+    """Remembers plans, as layers repeat and one plan is searched for among thousands."""
+
+    def __init__(self, target: Target):
+        self._target = target
+        self._made: dict[tuple[Convolution, float], ConvolutionPlan] = {}
+
+    def find_or_make(self, convolution: Convolution, memory_proportion: float) -> ConvolutionPlan:
+        """Returns the plan of a convolution, or of a matrix product as one."""
+        key = convolution, memory_proportion
+        if key not in self._made:
+            self._made[key] = plan(self._target, convolution, memory_proportion=memory_proportion)
+        return self._made[key]
