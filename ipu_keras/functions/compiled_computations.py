@@ -27,12 +27,13 @@ from ipu_keras.functions.place import Place, placed_on
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.sessions import SessionStep, before_runs, mark
 from ipu_keras.functions.traces_again import Traces
+from ipu_keras.host.halves import with_halves
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
 from ipu_keras.internals.tensorflow.operations import set_control_input, set_input
 from ipu_keras.internals.tensorflow.variable_scopes import changeable
 from ipu_keras.ir import TensorSpec
-from ipu_keras.program import Program
+from ipu_keras.program import Numerics, Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.argument_errors import converted
@@ -118,7 +119,8 @@ def _taken_apart(returned: Any) -> tuple[list[Any], list[tf.Tensor], list[tf.Ope
     `ValueError` says that an operation comes before a tensor or is nested.
     """
     values = as_list(returned)
-    if not isinstance(returned, Mapping) and not any(map(tf.nest.is_nested, values)):
+    is_flat = not any(value is None or tf.nest.is_nested(value) for value in values)
+    if not isinstance(returned, Mapping) and is_flat:
         tensors, operations = tensors_then_operations(returned, _ORDER)
         return [list(range(len(tensors)))][: len(tensors)], tensors, operations
     leaves = tf.nest.flatten(returned)
@@ -251,6 +253,7 @@ class _Computation:
         _check_captures(self._concrete)
         with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
             whole = _by_all(self._concrete, specs, self._place)
+            whole = with_halves(whole, Numerics.configured())
         with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
             found = whole(*self._given)
         operations = reversed(self._graph.get_operations())

@@ -26,7 +26,7 @@ from ipu_keras.keras.extensions.batch_formats import BatchFormats
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
+from ipu_keras.program import Accumulation, Numerics, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
@@ -38,13 +38,15 @@ class Layout:
     """How a model's steps are spread over accumulation, replicas and stages.
 
     The fields that `Program` has too mean the same here. `pipeline_of` gives the pipeline of a
-    program with a number of steps.
+    program with a number of steps, and `check` is called with the format of batches before a
+    program is made of them.
     """
 
     update: Callable[[list], Any] | None = None
     accumulation: Accumulation = field(default_factory=Accumulation)
     num_replicas: int = 1
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
+    check: Callable[[ElementFormat], None] = lambda element: None
 
 
 class StepFunction:
@@ -60,6 +62,7 @@ class StepFunction:
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
         formats: Formats of the batches that the model was given before.
+        shows_overflow: Whether halves that overflow are NaN whatever is configured.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class StepFunction:
         model_name: str | None = None,
         logs_each_step: bool = False,
         formats: BatchFormats | None = None,
+        shows_overflow: bool = False,
     ):
         self._name = name
         self._step = step
@@ -94,6 +98,7 @@ class StepFunction:
         self._model_name = model_name
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
+        self._shows_overflow = shows_overflow
         self._executables: dict[tuple, Executable] = {}
         self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
@@ -179,6 +184,7 @@ class StepFunction:
         key = (*element.key, num_steps)
         layout = self._layout
         if key not in self._executables:
+            layout.check(element)
             program = Program(
                 name=self._name,
                 step=self._run_step,
@@ -195,6 +201,7 @@ class StepFunction:
                 first_steps=self._first_steps,
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
+                numerics=Numerics(nanoo=True) if self._shows_overflow else Numerics.configured(),
             )
             self._executables[key] = self._compile(program, element)
         return key, self._executables[key]

@@ -11,6 +11,14 @@ from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS
 from ipu_keras.popart.options.enumerations import DataType
 
+__all__ = [
+    "OpDefinition",
+    "OperatorIdentifier",
+    "getSupportedOperations",
+    "getSupportedOperationsDefinition",
+    "getUnsupportedOperations",
+]
+
 # The opsets at which PopART 2.1 ends, by domain.
 _LAST = {AI_ONNX: 11, AI_ONNX_ML: 1}
 
@@ -48,7 +56,7 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
     """Returns the operations that models may have, each in all versions that differ.
 
     Args:
-        includeInternal: Has no effect here, as no operation exists in programs only.
+        includeInternal: Has no effect: no operation exists in programs only.
 
     Returns:
         A sorted list of identifiers.
@@ -131,7 +139,7 @@ def getSupportedOperationsDefinition(
     """Returns the definitions of the operations that models may have.
 
     Args:
-        includeInternal: Has no effect, as for `getSupportedOperations`.
+        includeInternal: Has no effect: no operation exists in programs only.
 
     Returns:
         A dictionary from identifiers to definitions.
