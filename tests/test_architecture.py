@@ -19,7 +19,6 @@ from rooms import (
     FLOORS,
     FUNCTION_LEVEL_IMPORTS,
     ROOMS,
-    WITHOUT_FLOORS,
     arrows_up,
     matches,
     undeclared_function_imports,
@@ -69,7 +68,6 @@ def test_every_folder_of_a_room_is_a_floor():
     folders = {
         (path.parent.parent.name, path.parent.name)
         for path in (PROJECT / "ipu_keras").glob("*/*/__init__.py")
-        if path.parent.parent.name not in WITHOUT_FLOORS
     }
     floors = {(room, floor) for room, floors in FLOORS.items() for floor in floors}
     assert folders - floors == set()
