@@ -30,7 +30,6 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.program import Numerics
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing import graph_of, layer_scopes
@@ -219,7 +218,7 @@ class IPUStrategy(tf.distribute.Strategy):
     def _note_halves(self, fn: Any, key: Any, args, kwargs) -> None:
         """Makes what computes halves as an IPU does; a function without any is called as it is."""
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
-        found = with_halves(concrete, Numerics.configured())
+        found = with_halves(concrete, SYSTEM.numerics)
         if found is not concrete:
             self._halved[fn][key] = found
 

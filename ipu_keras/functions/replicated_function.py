@@ -13,7 +13,7 @@ from ipu_keras.functions.traces_again import traced_again
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
-from ipu_keras.program import Numerics
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing import graph_of, replicated
 from ipu_keras.tracing.replication import Needs, needing
 
@@ -69,7 +69,7 @@ class ReplicatedFunction:
         graph = graph_of(concrete)
         found = run_by_all(concrete, graph, Place(self._device), jit_compile=self._jit_compile)
         variables, run = found or (ReplicaVariables([concrete], 1, self._device), concrete)
-        return variables, with_halves(run, Numerics.configured())
+        return variables, with_halves(run, SYSTEM.numerics)
 
 
 def _spec(value: Any) -> Any:

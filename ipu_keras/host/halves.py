@@ -19,7 +19,7 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
-from ipu_keras.program import Numerics
+from ipu_keras.machine.numerics import Numerics
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _LARGEST = 65504.0
@@ -87,9 +87,9 @@ def with_halves(concrete: Any, numerics: Numerics) -> Any:
     Args:
         concrete: A `tf.ConcreteFunction` that is called as it is: a caller with halves of its own
             would have it written anew once more.
-        numerics: How halves overflow.
+        numerics: How halves overflow on the device.
     """
-    functions = _Functions(numerics)
+    functions = _HalvedFunctions(numerics)
     name = concrete.inference_fn.name.decode()
     if not functions.are_computed_in(name):
         return concrete
@@ -97,7 +97,7 @@ def with_halves(concrete: Any, numerics: Numerics) -> Any:
     return defined_like(concrete, functions.made)
 
 
-class _Functions:
+class _HalvedFunctions:
     """Functions that call each other, and what becomes of them."""
 
     def __init__(self, numerics: Numerics):

@@ -2,7 +2,6 @@
 
 from ipu_keras.program.data_types import FEED_DTYPES as FEED_DTYPES
 from ipu_keras.program.device_choices import DeviceChoices as DeviceChoices
-from ipu_keras.program.numerics import Numerics as Numerics
 from ipu_keras.program.pipeline import Pipeline as Pipeline
 from ipu_keras.program.pipeline import PipelineChoices as PipelineChoices
 from ipu_keras.program.program import Accumulation as Accumulation

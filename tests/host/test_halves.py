@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras.host.halves import with_halves
-from ipu_keras.program import Numerics
+from ipu_keras.machine.numerics import Numerics
 
 LARGEST = 65504.0
 INF, NAN = np.inf, np.nan

@@ -23,10 +23,11 @@ from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.keras.extensions.batch_formats import BatchFormats
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.program import Accumulation, Numerics, OutfeedMode, Pipeline, Program
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.data_types import refuse_bfloat16
 from ipu_keras.program.executable import Executable
@@ -201,7 +202,7 @@ class StepFunction:
                 first_steps=self._first_steps,
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
-                numerics=Numerics(nanoo=True) if self._shows_overflow else Numerics.configured(),
+                numerics=Numerics(nanoo=True) if self._shows_overflow else SYSTEM.numerics,
             )
             self._executables[key] = self._compile(program, element)
         return key, self._executables[key]
