@@ -252,7 +252,7 @@ class IPUOutfeedQueue:
                     )
             self._queue = ResultQueue(specs, _MODES[self._mode], self._name, num_replicas)
             self._structure = tf.nest.map_structure(lambda tensor: 0, structure)
-        elif is_traced_again():
+        elif is_traced_again() and list(self._queue.specs) == specs:
             self._queue.set_replicas(num_replicas)
         elif list(self._queue.specs) != specs or self._queue.num_replicas != num_replicas:
             raise ValueError(

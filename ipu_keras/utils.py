@@ -27,6 +27,7 @@ from ipu_keras.config import (
 from ipu_keras.dataset_benchmark import dataset_of
 from ipu_keras.device import DRIVER
 from ipu_keras.feeds.exported_tensors import export_dataset, export_graph_inputs
+from ipu_keras.functions.random_draws import restart_functions
 from ipu_keras.internals.tensorflow.decorators import deprecated
 from ipu_keras.internals.tensorflow.operations import move_operation
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
@@ -42,6 +43,7 @@ from ipu_keras.profiling.trace_events import (
     extract_execute_reports,
     extract_poplar_serialized_graphs,
 )
+from ipu_keras.runtime.engine import Engine
 from ipu_keras.settings.config_setters import SETTERS
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
@@ -287,11 +289,13 @@ def reset_ipu_seed(
 ) -> None:
     """Seeds the random operations of programs.
 
-    TensorFlow has one seed for operations without one of their own, on all of its devices, and
-    takes it when a function is traced: it holds for programs that are compiled from now on,
-    without a graph, and in all graphs that have no seed of their own. `ipu.rand_ops` starts anew
-    in all programs. Keras's layers have seeds of their own, which it leaves alone. It may be
-    called before a configuration, which leaves the seed as it is.
+    TensorFlow's uniform, normal and truncated normal draws, and `ipu.rand_ops`, start anew: in
+    eager code, in functions that a strategy runs, and in computations that sessions run, also in
+    those that were compiled before. TensorFlow takes the seed of other draws, such as
+    `tf.random.shuffle`, when a function is traced, so for these it holds in programs that are
+    compiled from now on, without a graph, and in all graphs that have no seed of their own.
+    Keras's layers have seeds of their own, which it leaves alone.
+    It may be called before a configuration, which leaves the seed as it is.
 
     Args:
         seed: The new seed, an integer.
@@ -319,13 +323,14 @@ def reset_ipu_seed(
     tf.random.set_seed(seed)
     # Within a graph, `set_seed` sets the graph's seed only. Another thread is in no graph.
     with concurrent.futures.ThreadPoolExecutor(1) as outside:
-        outside.submit(_seed_without_graph, seed).result()
+        outside.submit(_seed_without_graph, seed, engine).result()
 
 
-def _seed_without_graph(seed: int) -> None:
+def _seed_without_graph(seed: int, engine: Engine) -> None:
     tf.random.set_seed(seed)
     if tf.executing_eagerly():
         seed_keys(seed)
+        restart_functions(engine)
 
 
 def running_on_ipu_model() -> bool:

@@ -503,8 +503,8 @@ def test_a_shard_after_replicas_are_known():
         with scopes.ipu_shard(1):
             return x + x
 
-    with pytest.raises(ValueError, match=re.escape("enter `ipu_shard(1)` before that")):
-        strategy.run(step, [tf.ones([2])])
+    # Both IPUs are of one replica, which adds up nothing.
+    assert strategy.run(step, [tf.ones([2])]).numpy().tolist() == [2.0, 2.0]
 
 
 # The host in the middle of a program.

@@ -19,13 +19,11 @@ class BegunOpByOp:
     """Has a program in a graph run op by op until XLA pays.
 
     Args:
-        host: Runs the program, and has first steps.
-        first_steps: Those of the program.
+        first_steps: Says when XLA pays.
         num_steps: How many steps of the program an execution has.
     """
 
-    def __init__(self, host: HostCallable, first_steps: FirstSteps, num_steps: int):
-        self._host = host
+    def __init__(self, first_steps: FirstSteps, num_steps: int):
         self._first_steps = first_steps
         self._num_steps = num_steps
         self._is_over = False
@@ -41,16 +39,11 @@ class BegunOpByOp:
 
     @classmethod
     def of(cls, host: HostCallable, num_steps: int) -> "BegunOpByOp | None":
-        """What decides for a program, or `None` if there is nothing to decide.
-
-        Args:
-            host: Runs the program.
-            num_steps: How many steps of the program an execution has.
-        """
+        """Returns `None` if XLA compiles all executions of `num_steps` steps, or none of them."""
         first_steps = host.first_steps_in_a_graph
         if first_steps is None or first_steps.are_over(num_steps):
             return None
-        return cls(host, first_steps, num_steps)
+        return cls(first_steps, num_steps)
 
     def either(
         self, op_by_op: Callable[..., Any], in_xla: Callable[..., Any]

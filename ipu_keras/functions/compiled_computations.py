@@ -5,6 +5,7 @@ and configure the system afterwards.
 """
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ from ipu_keras.program.executable import Executable
 from ipu_keras.settings.argument_errors import converted
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.accumulations import begun_accumulators, hide_accumulators
-from ipu_keras.tracing.replication import num_shards_of, replicated
+from ipu_keras.tracing.replication import Needs, needing, num_shards_of, replicated
 
 _ORDER = "`computation` must return zero or more tensors followed by zero or more operations."
 
@@ -188,6 +189,7 @@ class _Computation:
         self._configure = configure
         self._graph = tf.compat.v1.get_default_graph()
         self._traces = Traces()
+        self._needs = Needs()
         self._programs: tuple[GraphProgram, ...] = ()
         self._concrete: Any = None
         self._shards = self._num_replicas = 1
@@ -201,9 +203,10 @@ class _Computation:
     ) -> tuple[list[tf.Tensor], tf.Operation]:
         """Puts the computation into the session's graph; returns its results, and what runs it."""
         with self._traces.first():
-            self._trace()
+            self._trace(is_first=True)
             check_placement(self._concrete.graph, bool(self._concrete.outputs))
-            found, call = self._called()
+            with needing(self._needs):
+                found, call = self._called()
         self._placement = call.device
         # Scripts use these and not the call's own results, so that another call can take its
         # place.
@@ -213,11 +216,30 @@ class _Computation:
         before_runs(self._graph, self._settle)
         return self._results, self._operation
 
-    def _trace(self) -> None:
+    def _trace(self, *, is_first: bool = False) -> None:
+        """Traces it, again if a trace shows that it needs replicas of more IPUs, or more of them.
+
+        Args:
+            is_first: Whether no trace has come to its end before.
+        """
+        before = dataclasses.replace(self._needs)
+        try:
+            with needing(self._needs):
+                self._trace_once()
+        except Exception:
+            needs, has_ipus = self._needs, bool(self._device.ipus)
+            if needs.ipus_each == before.ipus_each and (
+                has_ipus or needs.num_ipus == before.num_ipus
+            ):
+                raise
+            with self._traces.again(may_make_more=is_first):
+                self._trace(is_first=is_first)
+
+    def _trace_once(self) -> None:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
         # Variables have to be made in this graph, also after eager execution was disabled.
         place = placed_on(self._device, is_final=False)
-        num_ipus = max(1, len(self._device.ipus))
+        num_ipus = len(self._device.ipus) or self._needs.num_ipus
         with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
             concrete = traced_where_variables_are_made(self._function, specs, self._name)
         self._concrete = concrete

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ipu_keras.device import DRIVER, IpuDevice
 from ipu_keras.internals.tensorflow.functions import outermost_trace
 from ipu_keras.settings.argument_errors import noted
-from ipu_keras.tracing.replication import ipus_of_shards, num_shards_so_far
+from ipu_keras.tracing.replication import ipus_of_shards, needed_ipus, num_shards_so_far
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Place:
 
         A `ValueError` says that the number of IPUs is no multiple of that.
         """
-        num_ipus = max(1, len(self.device.ipus))
+        num_ipus = len(self.device.ipus) or needed_ipus()
         if num_ipus % ipus_per_replica:
             if not self.is_final:
                 return 1
@@ -92,6 +92,11 @@ def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
         yield
     finally:
         _place.reset(token)
+
+
+def is_placed() -> bool:
+    """Whether somebody has said which device runs what is being traced."""
+    return _place.get() is not None
 
 
 def current_place() -> Place:

@@ -1,5 +1,6 @@
 """Has all replicas of a device run the functions that users give to `strategy.run`."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,9 +9,11 @@ import tensorflow as tf
 from ipu_keras.device import IpuDevice
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.replicas import run_by_all
+from ipu_keras.functions.traces_again import traced_again
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.tracing import graph_of, replicated
+from ipu_keras.tracing.replication import Needs, needing
 
 
 class ReplicatedFunction:
@@ -22,7 +25,9 @@ class ReplicatedFunction:
 
     def __init__(self, function: Any, device: IpuDevice):
         self._device = device
-        self._function = tf.function(function.python_function, autograph=autograph_of(function))
+        self._make = lambda: tf.function(function.python_function, autograph=autograph_of(function))
+        self._function = self._make()
+        self._needs = Needs()
         self._jit_compile = jit_compile_of(function)
         # By the name of the trace for one replica.
         self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
@@ -42,7 +47,20 @@ class ReplicatedFunction:
     def traced(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Returns the trace of one replica that a call with these arguments runs."""
         given, named = tf.nest.map_structure(_spec, (args, kwargs))
-        with replicated(len(self._device.ipus), shards="shared"):
+        ipus_each = self._needs.ipus_each
+        try:
+            return self._trace(given, named)
+        except ValueError as error:
+            if self._needs.ipus_each == ipus_each:
+                raise
+            # What follows a collective shows how many IPUs each replica has.
+            self._function = self._make()
+            with contextlib.suppress(ValueError), traced_again():
+                return self._trace(given, named)
+            raise error
+
+    def _trace(self, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        with needing(self._needs), replicated(len(self._device.ipus), shards="shared"):
             return self._function.get_concrete_function(*given, **named)
 
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ipu_keras.device import DRIVER
 from ipu_keras.device.placement import ordinal_of_placement
+from ipu_keras.functions.random_draws import start_in_session
 from ipu_keras.hooks.tensorflow.legacy import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
@@ -142,6 +143,7 @@ def serve_sessions(configure: Callable[[], None]) -> None:
         for ordinal in _ordinals(session, operations):
             configure()
             DRIVER.device_for(ordinal)
+        start_in_session(session)
         return _run(operations, run)
 
     replace_session_runs(run_checked, _is_concerned)

@@ -17,6 +17,16 @@ def is_traced_again() -> bool:
     return _again.get()
 
 
+@contextlib.contextmanager
+def traced_again() -> Iterator[None]:
+    """While this is open, what is traced takes the place of an earlier trace."""
+    token = _again.set(True)
+    try:
+        yield
+    finally:
+        _again.reset(token)
+
+
 class Traces:
     """The traces of a function that makes variables; all use those that the first one made.
 
@@ -33,10 +43,11 @@ class Traces:
             yield
 
     @contextlib.contextmanager
-    def again(self) -> Iterator[None]:
+    def again(self, *, may_make_more: bool = False) -> Iterator[None]:
         """While this is open, the function is traced again, and gets the variables that it made.
 
-        A `RuntimeError` says that it makes others than before.
+        With `may_make_more` it may make others too, as no trace has come to its end; else a
+        `RuntimeError` says that it does.
         """
         left = list(self._made)
 
@@ -45,6 +56,8 @@ class Traces:
             # A variable in no collection, such as the copy of a replica, may be new: no script
             # lists or initializes it.
             if found is None and options.get("collections") == []:
+                return create(**options)
+            if found is None and not left and may_make_more:
                 return create(**options)
             if found is None and not left:
                 raise RuntimeError(
@@ -56,12 +69,8 @@ class Traces:
             left[:] = [one for one in left if one is not found]
             return found
 
-        token = _again.set(True)
-        try:
-            with self._names.again(), tf.variable_creator_scope(same):
-                yield
-        finally:
-            _again.reset(token)
+        with traced_again(), self._names.again(), tf.variable_creator_scope(same):
+            yield
 
     def _made_now(self, create: Callable[..., Any], **options: Any) -> Any:
         variable = create(**options)

@@ -27,6 +27,14 @@ def _convolution(name: str) -> Hook:
     )
 
 
+def _draw(name: str) -> Hook:
+    return Hook(
+        owner="tensorflow.python.ops.gen_random_ops",
+        name=name,
+        reason="`reset_ipu_seed` starts anew what programs of an IPU draw",
+    )
+
+
 TENSORFLOW = (
     Hook(
         owner="tensorflow.python.eager.context",
@@ -73,6 +81,10 @@ TENSORFLOW = (
         reason="replicas combine their statistics",
         since="the first `distributed_batch_norm`, which replicated programs enter",
     ),
+    _draw("random_uniform"),
+    _draw("random_uniform_int"),
+    _draw("random_standard_normal"),
+    _draw("truncated_normal"),
     _convolution("conv"),
     _convolution("conv2d"),
     _convolution("conv3d"),

@@ -1,26 +1,16 @@
 """What a Keras model would cost on an IPU, without running it."""
 
-import contextlib
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras.advice.choices import combinations
-from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
-from ipu_keras.keras.extensions.model_extension import ModelExtension
-from ipu_keras.keras.extensions.named_parts import with_named_parts
-from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden, is_overridden
-from ipu_keras.keras.extensions.symbolic_build import build_from
-from ipu_keras.keras.extensions.training import TrainingParts, summing_gradients
-from ipu_keras.keras.options_as_set import options_as_set
-from ipu_keras.machine.system import SYSTEM
-from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+from ipu_keras.keras.profiled import TraceKind, profiled
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
@@ -29,18 +19,12 @@ from ipu_keras.profiling.given_options import (
     warn_of_idle,
     with_dtype_names,
 )
-from ipu_keras.profiling.models import first_axis, traced_graph
+from ipu_keras.profiling.models import first_axis
 from ipu_keras.profiling.reports import report_of, with_fixes
-from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.progress import showing
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.settings.names import name_or_none
-from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 
-# Takes a model and a mode, and returns the step to trace.
-MakeStep = Callable[[keras.Model, str], Callable[[Any], Any]]
-
-_MODES = ("train", "test", "predict")
 _CHOICES = ("target", *MODEL_OPTIONS)
 
 
@@ -107,21 +91,21 @@ def profile(
     check_names(options, ("mode", "name", "batch_size", *_CHOICES))
     specs = _checked_specs(model_or_function, specs)
     _check_sizes(specs)
-    size = _batch_size(specs) if isinstance(model_or_function, keras.Model) else None
+    subject = profiled(model_or_function)
+    size = _batch_size(specs) if subject.has_batches else None
     size = options.pop("batch_size", size)
     size = None if size is None else checked_batch_size(size)
     own_name = name_or_none("name", options.pop("name", None))
-    mode = _mode_of(model_or_function, mode, specs)
+    mode = subject.mode(mode, len(specs))
     given = options
-    options = _as_fit_runs_it(model_or_function, given, mode, specs)
+    options = subject.options(given, mode, specs)
     warn_of_idle(given)
 
     def trace(batch_size: int) -> Graph:
-        sized = _with_batch_size(specs, batch_size)
-        return _traced_for(model_or_function, sized, mode, options)[1]
+        return subject.traced(_with_batch_size(specs, batch_size), mode, options)[1]
 
     with showing("profile"):
-        name, graph = _traced_for(model_or_function, specs, mode, options)
+        name, graph = subject.traced(specs, mode, options)
         name = name if own_name is None else own_name
         return with_fixes(report_of(name, graph, batch_size=size, **options), trace=trace)
 
@@ -173,18 +157,19 @@ def what_if(
         _check_sizes(sized)
     lists = {name: listed(name, values) for name, values in choices.items()}
     rows = []
-    mode = _mode_of(model_or_function, mode, specs)
+    subject = profiled(model_or_function)
+    mode = subject.mode(mode, len(specs))
     combined = [with_dtype_names(options) for options in combinations(lists)]
-    complete = [_as_fit_runs_it(model_or_function, options, mode, specs) for options in combined]
+    complete = [subject.options(options, mode, specs) for options in combined]
     warn_of_idle(lists)
     with showing("what if"):
         for size, sized in given.items():
             # Tracing takes longest, so choices that only the cost model reads share a trace.
-            traced: dict[_Kind, tuple[str, Graph]] = {}
+            traced: dict[TraceKind, tuple[str, Graph]] = {}
             for chosen, options in zip(combined, complete, strict=True):
-                kind = _kind_of(options)
+                kind = TraceKind.of(options)
                 if kind not in traced:
-                    traced[kind] = _traced_for(model_or_function, sized, mode, options)
+                    traced[kind] = subject.traced(sized, mode, options)
                 name, graph = traced[kind]
                 report = report_of(name, graph, batch_size=size, **options)
                 rows.append(Choice({"batch_size": size, **chosen}, report))
@@ -258,182 +243,3 @@ def _with_batch_size(specs: Any, batch_size: int) -> Any:
         return tf.TensorSpec(shape, spec.dtype)
 
     return tf.nest.map_structure(sized, specs)
-
-
-def _as_fit_runs_it(model: Any, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict:
-    """Returns the options of a step; builds the model, whose stages may be known only then."""
-    options = options_as_set(model, given, mode)
-    if isinstance(model, ModelExtension) and not model.built:
-        assert mode is not None, "models have one"
-        _built(model, specs, mode)
-        options = options_as_set(model, given, mode)
-    return options
-
-
-class _Kind(NamedTuple):
-    """The options that decide what is traced."""
-
-    in_parts: bool
-    accumulates: bool
-    num_replicas: int
-
-
-def _kind_of(options: Mapping[str, Any]) -> _Kind:
-    """Says whether a trace has to tell the weight update and the stages apart."""
-    count, replicas = (
-        options.get(name, 1) for name in ("gradient_accumulation_count", "num_replicas")
-    )
-    # A count may be a tensor.
-    accumulates = options.get("pipeline") is not None or int(count) > 1
-    return _Kind(accumulates or int(replicas) > 1, accumulates, int(replicas))
-
-
-def _traced_for(
-    model_or_function: Any, specs: tuple, mode: str | None, options: Mapping[str, Any]
-) -> tuple[str, Graph]:
-    kind = _kind_of(options)
-    make_step = functools.partial(_step_in_parts, accumulates=kind.accumulates)
-    return traced_step(
-        model_or_function,
-        specs,
-        mode,
-        make_step if kind.in_parts else None,
-        num_replicas=kind.num_replicas,
-    )
-
-
-@no_garbage_collection()
-def traced_step(
-    model_or_function: keras.Model | Callable[..., Any],
-    specs: Any,
-    mode: str | None,
-    make_step: MakeStep | None = None,
-    *,
-    num_replicas: int = 1,
-) -> tuple[str, Graph]:
-    """Returns the name and the graph of a function, or of a model's step.
-
-    Most arguments are those of `profile`. `make_step` makes the step of a built model, by
-    default the model's own; `num_replicas` run the step together. An operation that XLA cannot
-    compile raises a LoweringError.
-    """
-    mode = _mode_of(model_or_function, mode, specs)
-    if mode is None:
-        name = str(getattr(model_or_function, "__name__", "function"))
-        # With one replica nothing is set, so that replicas which a caller has set stay.
-        with contextlib.nullcontext() if num_replicas == 1 else replicated(num_replicas):
-            return name, traced_graph(model_or_function, *specs)
-    model: Any = model_or_function
-    data = _built(model, specs, mode)
-    # Legacy models refuse to be called by anything but their programs.
-    with (
-        model.distribute_strategy.scope(),
-        _called_by_program(model),
-        replicated(num_replicas),
-        distributed_batch_norm(_batch_norm_groups(model, num_replicas)),
-    ):
-        step = getattr(model, f"{mode}_step") if make_step is None else make_step(model, mode)
-        step = with_named_parts(model, step)
-
-        def run(data):
-            if mode == "predict" and len(tf.nest.flatten(data)) > 1:
-                data = (data,)  # several inputs: Keras would take the second for labels
-            with traced_for_xla():
-                # An optimizer asks for the replica that it works in.
-                extended = model.distribute_strategy.extended
-                return extended.call_for_each_replica(step, args=(data,))
-
-        return f"{model.name}.{mode}", traced_graph(run, data)
-
-
-def step_with_update(
-    model: keras.Model,
-    mode: str,
-    update: Callable[[TrainingParts, list], None] = TrainingParts.update,
-) -> Callable[[Any], Any]:
-    """Returns a model's step whose weight update, if it trains, is traced in its scope.
-
-    `update` updates the weights from gradients; by default the model's optimizer does. A train
-    step of the user's own is refused, as its parts are not known.
-    """
-    if mode != "train":
-        return getattr(model, f"{mode}_step")
-    check_step_not_overridden(model, "train_step", pipelined=False)
-    extended = isinstance(model, ModelExtension)
-    training = TrainingParts(model, model._ipu.steps.accumulator_dtype() if extended else None)
-
-    def step(data: Any) -> Any:
-        results, gradients = training.step(data)
-        with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-            update(training, gradients)
-        return results
-
-    return step
-
-
-def _step_in_parts(model: keras.Model, mode: str, *, accumulates: bool) -> Callable[[Any], Any]:
-    """Returns a model's step traced in the scopes of its stages and of the weight update.
-
-    A train step of the user's own updates the weights itself, which replicas can do and
-    accumulation cannot.
-    """
-    if mode == "train" and not accumulates and is_overridden(model, "train_step"):
-        step = summing_gradients(model, model.train_step)
-    else:
-        step = step_with_update(model, mode)
-    return model._ipu.in_stages(step) if isinstance(model, ModelExtension) else step
-
-
-def _batch_norm_groups(model: keras.Model, num_replicas: int) -> int:
-    if num_replicas == 1 or not isinstance(model, ModelExtension) or SYSTEM.config is None:
-        return 1
-    return SYSTEM.config.norms.experimental.distributed_batch_norm_replica_group_size
-
-
-def _mode_of(model_or_function: Any, mode: str | None, specs: tuple) -> str | None:
-    if isinstance(model_or_function, keras.Model):
-        return _mode(model_or_function, mode, len(specs))
-    if mode is not None:
-        raise ValueError(
-            "`mode` is for models only, and `model_or_function` is none. "
-            f"Received: mode={mode!r} for {model_or_function!r}"
-        )
-    return None
-
-
-def _mode(model: keras.Model, mode: str | None, num_specs: int) -> str:
-    if num_specs == 0:
-        raise ValueError("A model needs the spec of its inputs, with the batch size.")
-    trains = model.compiled and num_specs > 1
-    if mode is None:
-        mode = "train" if trains else "predict"
-    if not isinstance(mode, str) or mode not in _MODES:
-        raise ValueError(f"`mode` must be one of {', '.join(_MODES)}. Received: mode={mode!r}")
-    if mode != "predict" and not trains:
-        raise ValueError(
-            f"To {mode} a model it must be compiled, and the specs of inputs and labels be given. "
-            f"Received: compiled={model.compiled}, {num_specs} specs"
-        )
-    return mode
-
-
-def _built(model: keras.Model, specs: tuple, mode: str) -> Any:
-    """Makes the variables that the step needs, and returns what the step takes."""
-    data = specs[0] if mode == "predict" else specs
-    with model.distribute_strategy.scope(), _called_by_program(model):
-        if mode != "predict":
-            if isinstance(model, ModelExtension):
-                model._ipu.adopt_optimizers()
-            build_from(model, data)
-        elif not model.built:
-            compute_output_spec(model, _keras_specs(data))
-    return data
-
-
-def _called_by_program(model: keras.Model) -> contextlib.AbstractContextManager:
-    extended = isinstance(model, ModelExtension)
-    return model._ipu.called_by_program() if extended else contextlib.nullcontext()
-
-
-def _keras_specs(specs: Any) -> Any:
-    return tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype), specs)

@@ -9,12 +9,10 @@ import tensorflow as tf
 
 from ipu_keras.advice.balanced_pipeline import balanced_pipeline
 from ipu_keras.keras.extensions.call_observer import in_stages
-from ipu_keras.keras.extensions.layer_calls import sequential_calls
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
 from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.keras.model_profile import step_with_update, traced_step
-from ipu_keras.profiling.configured_options import configured_options
+from ipu_keras.keras.profiled import ProfiledModel, profiled
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.advice_tables import balance_table
@@ -88,13 +86,15 @@ def suggest_pipeline(
             "`schedule` must be a PipelineSchedule, such as PipelineSchedule.Grouped. "
             f"Received: schedule={schedule!r}"
         )
-    configured = configured_options() if isinstance(model, ModelExtension) else {}
+    subject = profiled(model)
+    assert isinstance(subject, ProfiledModel)
+    configured = subject.configured()
     configured_target = configured.pop("target", None)
     hardware = target_of(configured_target if target is None else target)
     # Checked before the trace, which takes the longest.
     model_options({**configured, **options})
     with showing("suggest pipeline"):
-        name, graph = traced_step(model, specs, mode, _step_by_layer)
+        name, graph = subject.traced_step(specs, mode, _step_by_layer)
         training = name.endswith(".train")
         count = 2 if training else 1
         chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
@@ -159,20 +159,19 @@ def _num_bytes(variable: Any) -> int:
     return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
 
-def _step_by_layer(model: keras.Model, mode: str) -> Callable[[Any], Any]:
+def _step_by_layer(subject: ProfiledModel, mode: str) -> Callable[[Any], Any]:
     """Returns the step with the k-th call of a layer traced in the scope of stage k.
 
     Weights are updated by gradient descent: the optimizer's work belongs to no stage, and
     tracing it takes as long as the rest.
     """
-    extended = isinstance(model, ModelExtension)
-    calls = model._ipu.stages.calls() if extended else sequential_calls(model)
+    calls = subject.calls()
     num_layers = sum(call.is_layer for call in calls)
     stages = resolved_stages(calls, range(num_layers))
-    step = step_with_update(model, mode, _descend)
+    step = subject.step_with_update(mode, _descend)
 
     def step_by_layer(data: Any) -> Any:
-        with in_stages(model, calls, stages):
+        with in_stages(subject.model, calls, stages):
             return step(data)
 
     return step_by_layer

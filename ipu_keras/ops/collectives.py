@@ -19,6 +19,7 @@ from ipu_keras.tracing.replication import (
     current_replicas,
     mark,
     mark_alone,
+    need_replicas,
     replica_index,
 )
 
@@ -37,6 +38,8 @@ def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
     if size is None:
         return ReplicaGroups(num_replicas, num_replicas)
     count = integer_in(size)
+    if count is not None and count > 1 and num_replicas % count:
+        need_replicas(count)
     if count is None or count < 1 or num_replicas % count:
         raise ValueError(
             f"`{argument}` must be a positive integer that divides the number of replicas. "

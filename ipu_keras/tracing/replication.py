@@ -8,6 +8,7 @@ the host runs all replicas, and `hlo_attributes` tells the cost model what it st
 import contextlib
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -58,7 +59,52 @@ class _Replicas:
     is_known: bool = False
 
 
+@dataclass
+class Needs:
+    """What traces of a function have shown it to need, and only a trace from the start can have.
+
+    Args:
+        num_ipus: At least, for the replicas that its collectives name.
+        ipus_each: Of each replica, for shards that come after replicas have exchanged values.
+    """
+
+    num_ipus: int = 1
+    ipus_each: int = 1
+
+
 _replicas: ContextVar[_Replicas | None] = ContextVar("replicas", default=None)
+_needs: ContextVar[Needs | None] = ContextVar("needs", default=None)
+
+
+@contextlib.contextmanager
+def needing(needs: Needs) -> Iterator[None]:
+    """While a function is traced, notes in `needs` what it needs, and takes what is there already.
+
+    Args:
+        needs: It changes where the trace fails as it was made for less.
+    """
+    token = _needs.set(needs)
+    try:
+        yield
+    finally:
+        _needs.reset(token)
+
+
+def needed_ipus() -> int:
+    """How many IPUs a device would have that is not configured, for what is being traced."""
+    needs = _needs.get()
+    return 1 if needs is None else needs.num_ipus
+
+
+def need_replicas(count: int) -> None:
+    """Notes that what is being traced is for a multiple of some replicas.
+
+    Args:
+        count: How many.
+    """
+    needs, replicas = _needs.get(), _replicas.get()
+    if needs is not None and replicas is not None:
+        needs.num_ipus = math.lcm(needs.num_ipus, count * replicas.ipus_each)
 
 
 @contextlib.contextmanager
@@ -82,7 +128,9 @@ def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[Non
         raise ValueError(
             f"`num_replicas` must be a positive integer. Received: num_replicas={num_replicas!r}"
         )
-    token = _replicas.set(_Replicas(num_replicas, shards))
+    needs = _needs.get()
+    ipus_each = 1 if needs is None or shards != "shared" else needs.ipus_each
+    token = _replicas.set(_Replicas(num_replicas, shards, ipus_each))
     try:
         yield
     finally:
@@ -122,6 +170,9 @@ def _check_shards(replicas: _Replicas, count: int) -> None:
             f"`ipu_shard({count - 1})`"
         )
     if replicas.is_known and replicas.count > 1:
+        needs = _needs.get()
+        if needs is not None:
+            needs.ipus_each = max(needs.ipus_each, ipus_of_shards(count))
         raise ValueError(
             "Replicas with shards are fewer than those of one IPU each, so how many IPUs a replica "
             "has must be known before its replicas exchange values or send results: enter "

@@ -71,3 +71,17 @@ def test_smaller_batches(report):
     assert smaller.changes == {"batch_size": 128}
     assert str(smaller).startswith("batch size 128: ")
     assert str(smaller).endswith(f"{smaller.max_tile_bytes:,} bytes on the fullest tile")
+
+
+def test_what_takes_the_least_time_per_sample_is_first(report):
+    """Of two smaller batches, the smaller one takes less time for a step and more for a sample."""
+    models = {
+        size: profile(lambda x, w: x @ w, tf.TensorSpec((size, 1024)), WEIGHTS).model
+        for size in (128, 64)
+    }
+    cycles = {size: model.cycles_per_step for size, model in models.items()}
+    assert cycles[64] < cycles[128] < 2 * cycles[64]
+    limits = limits_of(report, share=0.8)
+    found = remedies(report.model, limits, batch_size=256, with_batch=models.get)
+    smaller = [one for one in found if "batch_size" in one.changes]
+    assert [(one.changes["batch_size"], one.keeps) for one in smaller] == [(128, True), (64, True)]

@@ -251,6 +251,16 @@ class TestAcquiredDevices:
         with pytest.raises(ValueError, match=message):
             device_for(held.ordinal)
 
+    def test_scopes_of_a_released_device_are_refused_at_once(self, reconfigure):
+        held = SYSTEM.acquire([0])
+        name = device_for(held.ordinal).name
+        with tf.device(name):
+            pass
+        SYSTEM.release(held)
+        message = f"/device:IPU:{held.ordinal} is not configured"
+        with pytest.raises(ValueError, match=message), tf.device(name):
+            pass
+
     def test_who_acquires_an_ordinal_again_begins_anew(self, reconfigure):
         held = SYSTEM.acquire([0])
         device, ordinal = device_for(held.ordinal), held.ordinal

@@ -389,6 +389,18 @@ def test_compiled_again(strategy, caplog):
 # -- what runs, and what is kept -----------------------------------------------
 
 
+def test_a_dict_of_other_keys_is_another_program(strategy):
+    @tf.function
+    def negated(tensors):
+        return tf.nest.map_structure(tf.negative, tensors)
+
+    compilations = device_for(0).engine.counters().num_compilations.get("negated", 0)
+    for name in ("first", "second", "first"):
+        found = strategy.run(negated, ({name: tf.ones(2)},))
+        np.testing.assert_array_equal(found[name], [-1.0, -1.0])
+    assert device_for(0).engine.counters().num_compilations["negated"] == compilations + 2
+
+
 def test_empty_tensors(strategy, options):
     options(**ALWAYS)
 

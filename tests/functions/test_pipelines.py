@@ -536,6 +536,15 @@ def test_errors_while_tracing(name):
         compile_computation(lambda: two(**options))
 
 
+def test_what_is_accumulated_needs_an_outfeed():
+    with (
+        tf.Graph().as_default(),
+        ipu_scope("/device:IPU:0"),
+        pytest.raises(ValueError, match="must be provided when accumulate_outfeed is True"),
+    ):
+        compile_computation(lambda: two(accumulate_outfeed=True))
+
+
 def test_outfeed_that_keeps_the_last_accumulates_nothing():
     queue = IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
     with (

@@ -13,7 +13,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import gen_nn_ops
+from tensorflow.python.ops import gen_nn_ops, gen_random_ops
 
 TABLE = Path(__file__).parents[2] / "ipu_keras" / "hooks" / "table.py"
 
@@ -100,6 +100,12 @@ def convolution(name):
     return operations(lambda: function(image, kernel, [1] * rank, "VALID", name="edges"))
 
 
+def draw(name):
+    given = ([2], 0, 9) if name == "random_uniform_int" else ([2], tf.float32)
+    function = getattr(gen_random_ops, name)
+    return operations(lambda: function(*given, seed=1, seed2=2, name="drawn"))
+
+
 def dense(**options):
     return keras.layers.Dense(2, kernel_initializer="ones", name="dense", **options)
 
@@ -180,6 +186,8 @@ def exercise(hook, done):
     """What a use of a hook's owner gives; several hooks have the same use, which is made once."""
     if "conv" in hook.name:
         return convolution(hook.name)
+    if hook.owner.endswith("gen_random_ops"):
+        return draw(hook.name)
     use = EXERCISES[key(hook) if key(hook) in EXERCISES else hook.name]
     if use not in done:
         done[use] = json.loads(json.dumps(use()))

@@ -29,3 +29,10 @@ def test_a_graph_that_does_not(ops, message):
     broken = dataclasses.replace(graph(X, Y), ops=ops, results=(ops[0].name,))
     with pytest.raises(ValueError, match=message):
         check_graph(broken)
+
+
+def test_what_has_to_run_before_is_there():
+    check_graph(graph(X, dataclasses.replace(Y, inputs=(), after=("x",))))
+    later = dataclasses.replace(X, after=("y",))
+    with pytest.raises(ValueError, match="'x' needs 'y', which is not there before it"):
+        check_graph(graph(later, Y))

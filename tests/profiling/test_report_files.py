@@ -205,3 +205,11 @@ def test_a_refusal_says_whose_bytes_are_guessed_and_how_to_use_more_ipus(named):
         "Layers are put on several IPUs by pipeline stages: `ipu_keras.suggest_pipeline` "
         "suggests them, a model's `set_pipeline_stage_assignment` sets them."
     )
+
+
+def test_a_refusal_names_what_needs_the_most_bytes(named):
+    found = named("sum")
+    categories = {"variables": 20, "code": 5000, "gaps": 10, "control_code": 300, "activations": 40}
+    memory = replace(found.model.memory, bytes_by_category=categories, tile_bytes=1)
+    text = out_of_memory(replace(found, model=replace(found.model, memory=memory)))
+    assert "needs the most bytes for code 5,000, control code 300, activations 40; on that" in text

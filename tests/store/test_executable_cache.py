@@ -87,6 +87,16 @@ def test_what_other_code_made_has_another_digest(tmp_path):
     assert len({first, second, digest_of_sources([folder])}) == 3
 
 
+def test_what_other_code_made_is_not_taken(tmp_path, monkeypatch):
+    other = TensorSpec((4,), "float32")
+    assert find(tmp_path, lambda: SPEC) == SPEC
+    monkeypatch.setattr(executable_cache, "_code_digest", lambda: "of other sources")
+    assert find(tmp_path, lambda: other) == other
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.undo()
+    assert find(tmp_path) == SPEC
+
+
 def test_what_is_in_memory_is_written_to_a_directory_that_lacks_it(tmp_path):
     cache = ExecutableCache()
     find(None, lambda: SPEC, cache=cache)

@@ -1,4 +1,4 @@
-"""Multi-head attention over padded sequences that skips the padding."""
+"""Multi-head attention over padded sequences that computes little of the padding."""
 
 import keras
 import tensorflow as tf
@@ -18,16 +18,17 @@ _EPSILON = 1e-3
 
 @keras.saving.register_keras_serializable(package="ipu_addons")
 class EffectiveTransformer(keras.layers.Layer):
-    """Multi-head attention whose dense layers compute no padding.
+    """Multi-head attention whose queries, keys and values are computed of no padding.
 
     The attention of A. Vaswani et al., "Attention is all you need", 2017: queries of the "from"
     sequences attend to keys and values of the "to" sequences. If both are the same, it is
     self-attention. Of each sequence only the tokens before its length count.
 
     An IPU program has one size for all batches. Tokens are packed into a buffer for
-    `sequences_per_iter` full sequences, which is what the dense layers work on: choose it as the
-    batch size times the share of tokens that are not padding. The attention itself works on
-    `max_batch_size` rows with padding. Rows whose tokens do not fit into the buffer follow in a
+    `sequences_per_iter` full sequences, of which queries, keys and values are computed: choose it
+    as the batch size times the share of tokens that are no padding. The attention itself, and the
+    output, which is one dense layer of all places of a sequence, work on `max_batch_size` rows with
+    padding. Rows whose tokens do not fit into the buffer follow in a
     further iteration, so results never depend on these sizes, but time does. A report counts one
     iteration for every `max_batch_size` rows, and says that it depends on data.
 
@@ -64,15 +65,16 @@ class EffectiveTransformer(keras.layers.Layer):
         training: Whether dropout drops anything. Defaults to `True`.
 
     Output:
-        A tuple of two tensors that have a row for each place of a from sequence, so
-        `N = batch * from_length` of them, sequence after sequence:
+        A tuple of two tensors:
 
-        - The outputs, `(N, output_layer_size)`.
-        - The context, from which the outputs are computed: what the heads found, one beside the
-          other, `(N, num_attention_heads * attention_head_size)`.
+        - The outputs, a row for each sequence, `(batch, output_layer_size)`. They are computed of
+          the contexts of all places of a sequence, one after the other.
+        - The context, a row for each place of a from sequence, sequence after sequence: what the
+          heads found, one beside the other,
+          `(batch * from_length, num_attention_heads * attention_head_size)`.
 
-        Both have zeros where the from sequences have padding. A sequence that has nothing to
-        attend to gets the output of zeros.
+        The context is zero where the from sequences have padding, and where a sequence has nothing
+        to attend to; the output is then that of zeros.
 
     Raises:
         TypeError: Sequences or a mask are not of numbers, or lengths are not integers.
@@ -84,6 +86,8 @@ class EffectiveTransformer(keras.layers.Layer):
     >>> x, lengths = tf.ones((4, 6, 3)), tf.constant([6, 1, 0, 5])
     >>> outputs, context = layer([x, lengths, x, lengths])  # 12 tokens: one iteration
     >>> outputs.shape
+    TensorShape([4, 8])
+    >>> context.shape
     TensorShape([24, 8])
     """
 
@@ -149,7 +153,8 @@ class EffectiveTransformer(keras.layers.Layer):
         for name, shape in features.items():
             size = shape[2] if len(shape) == 3 else 1
             self._add_dense(name, (size, units), "embedding")
-        self._add_dense("output", (units, self.output_layer_size), "output")
+        places = input_shapes[0][1]
+        self._add_dense("output", (places * units, self.output_layer_size), "output")
         if self.use_scale:
             self._add("scale", (), "ones")
         if self.layer_norm_output:
@@ -179,22 +184,20 @@ class EffectiveTransformer(keras.layers.Layer):
         drops = training and (self.attention_dropout_prob or self.output_dropout_prob)
         seed = tf.cast(self.seed_generator.next(), tf.int32) if drops else None
         max_tokens = tuple(self.sequences_per_iter * row.shape[1] for row in rows[:2])
-        sizes = [self.output_layer_size, self._context_size]
+        sizes = [self.output_layer_size, rows[0].shape[1] * self._context_size]
         results = map_chunks(
             lambda chunk: self._results(chunk, seed),
             rows,
             lengths,
             [tf.convert_to_tensor(variable) for variable in self._parameters.values()],
             ChunkSizes(max_rows=self.max_batch_size, max_tokens=max_tokens),
-            tf.TensorSpec((rows[0].shape[1], sum(sizes)), rows[0].dtype),
+            tf.TensorSpec((sum(sizes),), rows[0].dtype),
         )
-        return tuple(tf.split(tf.reshape(results, (-1, sum(sizes))), sizes, axis=1))
+        outputs, context = tf.split(results, sizes, axis=1)
+        return outputs, tf.reshape(context, (-1, self._context_size))
 
     def _results(self, chunk: Chunk, seed):
-        """Returns outputs beside context for a chunk's rows.
-
-        What needs no rows is computed of packed tokens: the dense layers, but not the attention.
-        """
+        """Returns outputs beside context for a chunk's rows; queries and others are packed."""
         weights = dict(zip(self._parameters, chunk.parameters, strict=True))
         (from_rows, to_rows, *masks), (from_lengths, to_lengths) = chunk.rows, chunk.lengths
         from_length, to_length = from_rows.shape[1], to_rows.shape[1]
@@ -210,10 +213,11 @@ class EffectiveTransformer(keras.layers.Layer):
         found = self._attend(weights, query, key, value, to_lengths, seeds)
         if masks:
             found *= masks[0][..., tf.newaxis]
-        rows = tf.reshape(found, (-1, from_length, self._context_size))
-        context = pack(rows, from_lengths, num_tokens)
-        tokens = tf.concat([self._output(weights, context, seeds), context], axis=1)
-        return unpack(tokens, from_lengths, from_length)
+        # Queries of padding are zeros, which attend to something as well.
+        is_token = tf.sequence_mask(from_lengths, from_length, found.dtype)
+        found *= is_token[..., tf.newaxis, tf.newaxis]
+        context = tf.reshape(found, (-1, from_length * self._context_size))
+        return tf.concat([self._output(weights, context, seeds), context], axis=1)
 
     def _heads(self, weights, name, tokens, lengths, length):
         """Returns queries, keys or values: `(rows, length, heads, head size)`."""
@@ -235,9 +239,9 @@ class EffectiveTransformer(keras.layers.Layer):
         shares = _dropped(shares, self.attention_dropout_prob, seeds)
         return tf.einsum("bhft,bthd->bfhd", shares, value)
 
-    def _output(self, weights, tokens, seeds):
-        """Returns the outputs of tokens: `(tokens, output size)`."""
-        dense = tf.matmul(tokens, weights["output_kernel"]) + weights["output_bias"]
+    def _output(self, weights, context, seeds):
+        """Returns the outputs of sequences from their contexts: `(rows, output size)`."""
+        dense = tf.matmul(context, weights["output_kernel"]) + weights["output_bias"]
         output = self.output_activation(dense)
         output = _dropped(output, self.output_dropout_prob, None if seeds is None else seeds + 1)
         if not self.layer_norm_output:
@@ -250,7 +254,7 @@ class EffectiveTransformer(keras.layers.Layer):
         _check_inputs(input_shapes, self.num_attention_heads)
         batch, length = input_shapes[0][:2]
         places = None if batch is None else batch * length
-        return (places, self.output_layer_size), (places, self._context_size)
+        return (batch, self.output_layer_size), (places, self._context_size)
 
     @property
     def _context_size(self):

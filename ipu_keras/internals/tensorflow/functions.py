@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.forms import Class, Function, Module, PrivateName
 from ipu_keras.internals.tensorflow.contexts import eager_context
+from ipu_keras.internals.tensorflow.operations import set_input
 
 _TF_FUNCTION = PrivateName(
     "tensorflow.python.eager.polymorphic_function.polymorphic_function",
@@ -73,7 +74,9 @@ _COMPILATION = PrivateName(
     ),
 )
 _LIFT = PrivateName(
-    "tensorflow.python.eager.lift_to_graph", "lift_to_graph", Function("tensors", "graph")
+    "tensorflow.python.eager.lift_to_graph",
+    "lift_to_graph",
+    Function("tensors", "graph", "sources"),
 )
 _UNLIFTABLE = PrivateName("tensorflow.python.ops.op_selector", "UnliftableError", Class())
 _PATHS = PrivateName(
@@ -160,14 +163,47 @@ def _in_outer_graph(create: Callable[..., Any], **options: Any) -> Any:
 
 
 def _lifted(tensor: Any, graph: Any) -> Any:
+    # Where random numbers are drawn: variables of the outer graph, not what a function is given.
+    handles = _handles_of(tensor, graph)
     try:
-        return _LIFT.get()([tensor], graph)[tensor]
+        found = _LIFT.get()([tensor], graph, sources=[inside for inside, _ in handles])
+        for inside, outside in handles:
+            for user in found[inside].consumers():
+                set_input(user, outside)
+        return found[tensor]
     except _UNLIFTABLE.get() as error:
         raise ValueError(
             "The initial value of a variable must not depend on what a function or a body is "
             "given, as the variable is initialized before that runs. Received: the initial value "
             f"{tensor!r}"
         ) from error
+
+
+def _handles_of(tensor: Any, graph: Any) -> list[tuple[Any, Any]]:
+    """The captured handles that a tensor is computed from, each with what it is in a graph."""
+    pending, seen, found = [tensor.op], set(), []
+    while pending:
+        op = pending.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        pending.extend(each.op for each in op.inputs)
+        if op.type == "Placeholder" and op.outputs[0].dtype == tf.resource:
+            outside = _outside(op.outputs[0])
+            if outside is not None and outside.graph is graph:
+                found.append((op.outputs[0], outside))
+    return found
+
+
+def _outside(captured: Any) -> Any:
+    """What a captured tensor is outside of all functions; `None` if it is no captured one."""
+    while is_trace(captured.graph):
+        captured = next(
+            (outside for outside, inside in captured.graph.captures if inside is captured), None
+        )
+        if captured is None:
+            return None
+    return captured
 
 
 def functions_in(graph: Any) -> Mapping[str | bytes, Any]:

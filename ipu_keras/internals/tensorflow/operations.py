@@ -49,6 +49,18 @@ _NN = PrivateName(
         ),
     ),
 )
+_RANDOM = PrivateName(
+    "tensorflow.python.ops",
+    "gen_random_ops",
+    Module(
+        random_uniform=Function("shape", "dtype", keywords=("seed", "seed2", "name")),
+        random_uniform_int=Function(
+            "shape", "minval", "maxval", keywords=("seed", "seed2", "name")
+        ),
+        random_standard_normal=Function("shape", "dtype", keywords=("seed", "seed2", "name")),
+        truncated_normal=Function("shape", "dtype", keywords=("seed", "seed2", "name")),
+    ),
+)
 
 
 def definition_of(kind: str) -> Any:
@@ -111,3 +123,8 @@ def uses_onednn() -> bool:
 def nn_operations() -> Any:
     """Returns the module of neural-network operations, through which TensorFlow's others call."""
     return _NN.get()
+
+
+def random_operations() -> Any:
+    """The module with the operations that draw, through which others of TensorFlow go."""
+    return _RANDOM.get()

@@ -254,12 +254,14 @@ class ModelOnIpu:
         """Checks that the model can run as `"train"`, `"test"` or `"predict"`, before any data
         is read.
 
-        The device must be one of IPUs and still configured. The model must neither run eagerly,
-        nor make the function of the step itself, nor compute in numbers that IPUs lack.
+        The device must be one of IPUs and still configured. The model must neither run eagerly or
+        in the graph of a session, nor make the function of the step itself, nor compute in numbers
+        that IPUs lack.
         """
         if not self.device.ipus:
             SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
         refuse_eager(self._model.run_eagerly)
+        refuse_graphs()
         if getattr(self._model, f"{name}_function") is None:
             # An existing function was made for these layers, and to look at them takes longer
             # than a step.
@@ -368,6 +370,21 @@ def refuse_eager(run_eagerly: bool) -> None:
         raise RuntimeError(
             "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` "
             "when calling `compile`."
+        )
+
+
+def refuse_graphs() -> None:
+    """Refuses to run a model where TensorFlow builds the graph of a session.
+
+    Raises:
+        RuntimeError: Eager execution is switched off, as Keras 3 needs it, or a graph is open.
+    """
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        raise RuntimeError(
+            "Models of Keras 3 run where TensorFlow executes eagerly. Leave out "
+            "`tf.compat.v1.disable_v2_behavior()` or `disable_eager_execution()`, and call the "
+            "model's methods outside of `tf.Graph().as_default()`; or write the model with "
+            "`tf.compat.v1` for `ipu_compiler.compile`. Received: eager execution is switched off"
         )
 
 

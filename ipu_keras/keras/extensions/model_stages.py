@@ -104,6 +104,7 @@ class ModelStages:
         """
         staged = self.staged_calls()
         if staged is None:
+            self._check_no_mapping()
             return None
         checks.check_call_not_overridden(self._model)
         if name is not None:
@@ -189,6 +190,18 @@ class ModelStages:
         names = [field.name for field in dataclasses.fields(PipelineChoices)]
         choices = {name: getattr(options, name) for name in names}
         return Pipeline(device_mapping=device_mapping, **choices)
+
+    def _check_no_mapping(self) -> None:
+        """Refuses a mapping of stages to IPUs for a model that has no stages."""
+        options = self._model._ipu.options
+        # A user may have taken the layers out of their stages.
+        if options.pipelining.device_mapping is not None and options.stages != ():
+            names = [
+                layer.name
+                for layer in self._model.layers
+                if not isinstance(layer, keras.layers.InputLayer)
+            ]
+            checks.refuse_without_stage(next(iter(names), self._model.name))
 
     def _training_depth(self) -> int:
         steps = self._model._ipu.options.pipelining.steps_per_replica

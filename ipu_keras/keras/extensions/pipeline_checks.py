@@ -4,7 +4,7 @@ model."""
 import itertools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -81,16 +81,27 @@ def check_completeness(calls: Sequence[LayerCall], stages: Sequence[int | None])
     """Refuses stages of which one is missing."""
     for call, stage in zip(calls, stages, strict=True):
         if stage is None:
-            raise noted(
-                ValueError(
-                    "All layers of a pipelined model must have an associated pipeline stage. "
-                    f"However, {call.operation.name} has not been assigned to one. Pipeline "
-                    "stages can be assigned when a layer is constructed, or each time a layer "
-                    "is called. Different pipeline stages can be assigned to each call."
-                ),
-                "Make or call it in the scope of a PipelineStage, or use "
-                "`set_pipeline_stage_assignment`.",
-            )
+            refuse_without_stage(call.operation.name)
+
+
+def refuse_without_stage(layer: str) -> NoReturn:
+    """Refuses a layer of a pipelined model that has no stage.
+
+    Args:
+        layer: Its name.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise noted(
+        ValueError(
+            "All layers of a pipelined model must have an associated pipeline stage. "
+            f"However, {layer} has not been assigned to one. Pipeline "
+            "stages can be assigned when a layer is constructed, or each time a layer "
+            "is called. Different pipeline stages can be assigned to each call."
+        ),
+        "Make or call it in the scope of a PipelineStage, or use `set_pipeline_stage_assignment`.",
+    )
 
 
 def check_sequence(calls: Sequence[LayerCall], stages: Sequence[int | None]) -> None:

@@ -196,3 +196,17 @@ def test_outputs_without_a_fixed_shape_are_refused(strategy, data):
         model = keras.Sequential([keras.Input([6]), Chooses()])
     with raises(ValueError, "which is not fully defined. IPU programs are static"):
         model.predict(data[0], batch_size=8, verbose=0)
+
+
+def test_models_in_graphs_of_sessions(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones((2, 2), "float32")
+    for run in (lambda x: model.predict(x, batch_size=2), lambda x: model.fit(x, x[:, :1], 2)):
+        with (
+            tf.Graph().as_default(),
+            pytest.raises(RuntimeError, match="Models of Keras 3 run where TensorFlow executes"),
+        ):
+            run(x)
+    assert model.predict(x, batch_size=2, verbose=0).shape == (2, 1)

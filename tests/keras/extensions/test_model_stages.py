@@ -296,6 +296,20 @@ def test_a_mapping_of_another_length(staged):
         staged._ipu.stages.pipeline(True, 4)
 
 
+def test_a_mapping_without_stages(strategy, model):
+    model.compile("sgd", "mse", steps_per_execution=2)
+    model.set_pipelining_options(2, device_mapping=[0, 1])
+    message = (
+        "All layers of a pipelined model must have an associated pipeline stage. However, "
+        "a has not been assigned to one. Pipeline stages can be assigned when a layer is "
+    )
+    for run in (model.predict, model.evaluate, model.fit):
+        with raises(ValueError, message):
+            run(*[X] * (1 + (run != model.predict)), batch_size=1, verbose=0)
+    model.reset_pipeline_stage_assignment()
+    assert model.predict(X, batch_size=1, verbose=0).shape[0] == len(X)
+
+
 def test_poplar_options_of_another_length(staged):
     staged.set_pipelining_options(
         4, [0, 0], forward_propagation_stages_poplar_options=[PipelineStageOptions()]

@@ -35,7 +35,7 @@ def weights_of(layer):
 
 
 def plain_attention(layer, weights, inputs, mask=None):
-    """Outputs and context of all places, in float64."""
+    """Outputs of all sequences and context of all places, in float64."""
     x, x_lengths, t, t_lengths = inputs
     shape = (layer.num_attention_heads, layer.attention_head_size)
 
@@ -52,14 +52,14 @@ def plain_attention(layer, weights, inputs, mask=None):
     if mask is not None:
         found = found * mask[..., None]
     context = found.reshape(*x.shape[:2], -1)
-    outputs = context @ weights["output_kernel"] + weights["output_bias"]
+    context = context * (np.arange(x.shape[1]) < x_lengths[:, None])[..., None]
+    outputs = context.reshape(len(x), -1) @ weights["output_kernel"] + weights["output_bias"]
     outputs = np.asarray(layer.output_activation(outputs))
     if layer.layer_norm_output:
         centred = outputs - outputs.mean(axis=-1, keepdims=True)
         outputs = centred / np.sqrt(outputs.var(axis=-1, keepdims=True) + 1e-3)
         outputs = outputs * weights["gamma"] + weights["beta"]
-    is_token = (np.arange(x.shape[1]) < x_lengths[:, None])[..., None]
-    return [(each * is_token).reshape(-1, each.shape[2]) for each in (outputs, context)]
+    return [outputs, context.reshape(-1, context.shape[2])]
 
 
 def assert_close(found, expected, **tolerances):
@@ -134,7 +134,9 @@ def test_gradients():
 
     def run(x, t, *weights):
         with keras.StatelessScope(list(zip(layer.trainable_weights, weights, strict=True))):
-            return tf.concat(layer([x, inputs[1], t, inputs[3]]), axis=1)
+            return tf.concat(
+                [tf.reshape(each, [-1]) for each in layer([x, inputs[1], t, inputs[3]])], 0
+            )
 
     tensors = [tf.constant(inputs[0]), tf.constant(inputs[2])]
     tensors += [tf.constant(weight.numpy()) for weight in layer.trainable_weights]
@@ -161,22 +163,20 @@ def test_dropout():
     expected = plain_attention(layer, build(layer, inputs), inputs)
     assert_close(layer(inputs, training=False), expected, rtol=1e-3, atol=1e-3)
     first, second = layer(inputs)[0].numpy(), layer(inputs)[0].numpy()
-    tokens = (np.arange(5) < FROM_LENGTHS[:, None]).ravel()
-    assert np.mean(first[tokens] == 0) == pytest.approx(0.5, abs=0.05)
+    assert np.mean(first == 0) == pytest.approx(0.5, abs=0.1)
     assert np.any(first != second)
     # The gradient computes the same mask once more: none flows where an output was dropped.
     with tf.GradientTape() as tape:
         outputs, _ = layer(inputs)
         loss = tf.reduce_sum(outputs)
     gradient = tape.gradient(loss, layer._parameters["output_bias"].value)
-    np.testing.assert_allclose(gradient, 2 * np.sum(outputs.numpy()[tokens] != 0, axis=0))
+    np.testing.assert_allclose(gradient, 2 * np.sum(outputs.numpy() != 0, axis=0))
 
 
 def functional(**options):
     shapes = [((5, 3), "float32"), ((), "int32"), ((4, 2), "float32"), ((), "int32")]
     inputs = [keras.Input(shape, dtype=dtype) for shape, dtype in shapes]
     outputs, _ = EffectiveTransformer(6, 4, **options)(inputs)
-    outputs = keras.ops.reshape(outputs, (-1, 5 * 6))
     return keras.Model(inputs, keras.layers.Dense(1)(outputs))
 
 
@@ -219,7 +219,7 @@ def test_serialization():
     assert again.get_config() == layer.get_config()
     shapes = [(2, 5, 3), (2,), (2, 4, 3), (2,)]
     again.build(shapes)
-    assert again.compute_output_shape(shapes) == ((10, 6), (10, 8))
+    assert again.compute_output_shape(shapes) == ((2, 6), (10, 8))
     np.testing.assert_array_equal(again._parameters["key_bias"], np.ones(8))
 
 
@@ -246,19 +246,19 @@ def flops_of_products(report):
 
 
 def dense_flops(num_tokens):
-    """Of four layers of SIZE x SIZE."""
-    return 4 * 2 * num_tokens * SIZE * SIZE
+    """Of queries, keys and values: three layers of SIZE x SIZE."""
+    return 3 * 2 * num_tokens * SIZE * SIZE
 
 
-def attention_flops(length):
-    """Of scores and what they weight, of all rows with their padding."""
-    return 2 * 2 * 16 * length * length * SIZE
+def padded_flops(length):
+    """Of scores, what they weight, and the output: of all rows with their padding."""
+    return 2 * 16 * length * SIZE * (2 * length + SIZE)
 
 
 def test_cost_grows_with_tokens():
     reports = {count: report_of(count) for count in (16, 8, 4)}
     for count, report in reports.items():
-        assert flops_of_products(report) == dense_flops(count * 64) + attention_flops(64)
+        assert flops_of_products(report) == dense_flops(count * 64) + padded_flops(64)
         # How many iterations there are depends on data; one is counted.
         assert report.model.program.num_unknown_loops == (0 if count == 16 else 1)
     cycles = {count: report.cycles_per_step for count, report in reports.items()}
@@ -266,9 +266,9 @@ def test_cost_grows_with_tokens():
 
 
 def test_cost_does_not_grow_with_padding():
-    """As many tokens, in rows twice as long: only the attention itself takes more."""
+    """As many tokens, in rows twice as long: only the attention and the output take more."""
     for count, length in ((16, 32), (8, 64)):
-        expected = dense_flops(16 * 32) + attention_flops(length)
+        expected = dense_flops(16 * 32) + padded_flops(length)
         assert flops_of_products(report_of(count, length)) == expected
 
 

@@ -184,3 +184,12 @@ def test_outlining_says_that_it_has_no_effect():
         SGDIpuOptimizer(outline_apply_gradients=1)
     with pytest.raises(TypeError, match="Received: outline_apply_gradients_kwargs=True"):
         SGDIpuOptimizer(outline_apply_gradients_kwargs=True)
+
+
+def test_a_rate_decays_over_more_steps_than_float16_has():
+    """100,000 is infinite in float16, and a rate that is divided by it 0."""
+    optimizer, weight = SGDIpuOptimizer(0.5, decay=1e-5), keras.Variable([0.0], dtype="float16")
+    optimizer.build([weight])
+    optimizer.iterations.assign(100_000)
+    rate = optimizer.current_rate(tf.constant(0.5), "float16")
+    assert (rate.dtype, float(rate)) == (tf.float16, 0.25)

@@ -1,0 +1,176 @@
+"""Random numbers that `reset_ipu_seed` starts anew in programs that exist already.
+
+TensorFlow's operations keep where they are in kernels, which nothing can reach. In what is traced
+for a device they draw the same numbers from variables, which sessions and eager code can write.
+"""
+
+import secrets
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.functions.place import current_place, is_placed, outermost_graph
+from ipu_keras.hooks.tensorflow.random_draws import replace_draws
+from ipu_keras.internals.tensorflow.functions import is_trace
+from ipu_keras.internals.tensorflow.variables import plain_variable
+from ipu_keras.runtime.engine import Engine
+
+_COLLECTION = "ipu_random_streams"
+# What a session has the streams as that it has started.
+_STARTED = "_ipu_started_streams"
+# `tf.random.Algorithm.PHILOX`, of which TensorFlow's kernels draw.
+_PHILOX = 1
+# What replicas find streams of random numbers by.
+_NAME = "StateVar"
+
+_STATELESS: dict[str, Callable[..., tf.Tensor]] = {
+    "random_uniform": lambda shape, dtype, **state: tf.raw_ops.StatelessRandomUniformV2(
+        shape=shape, dtype=dtype, **state
+    ),
+    "random_uniform_int": lambda shape, minval, maxval, **state: (
+        tf.raw_ops.StatelessRandomUniformIntV2(shape=shape, minval=minval, maxval=maxval, **state)
+    ),
+    "random_standard_normal": lambda shape, dtype, **state: tf.raw_ops.StatelessRandomNormalV2(
+        shape=shape, dtype=dtype, **state
+    ),
+    "truncated_normal": lambda shape, dtype, **state: tf.raw_ops.StatelessTruncatedNormalV2(
+        shape=shape, dtype=dtype, **state
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _Stream:
+    """Where one operation of a program draws its numbers.
+
+    Args:
+        variable: Philox's counter of two words, and its key.
+        engine: Of the device that the program runs on.
+        seeds: Those of the operation, both zero if it has none.
+        number: Among those of its graph.
+        num_seedings: How often the device had been seeded when it was traced.
+    """
+
+    variable: Any
+    engine: Engine
+    seeds: tuple[int, int]
+    number: int
+    num_seedings: int
+
+    def start(self) -> list[int]:
+        """What the variable holds before the first draw, since the device was seeded last."""
+        seed, stream = self.seeds
+        if self.engine.num_seedings > self.num_seedings and self.engine.seed is not None:
+            stream = stream if (seed or stream) else self.number
+            seed = self.engine.seed
+        elif not (seed or stream):
+            seed, stream = secrets.randbits(63), secrets.randbits(63)
+        return [0, _signed(stream), _signed(seed)]
+
+
+# Those of functions, by the engine of their device.
+_of_functions: weakref.WeakKeyDictionary[Engine, list[weakref.ref[_Stream]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def serve_draws() -> None:
+    """Has what is traced for an IPU draw random numbers from streams that can start anew."""
+    replace_draws(_is_replaced, _draw)
+
+
+def restart_functions(engine: Engine) -> None:
+    """Starts streams of functions anew, as their device was seeded.
+
+    Args:
+        engine: Of the device.
+    """
+    streams = [stream for one in _of_functions.get(engine, ()) if (stream := one()) is not None]
+    if streams:
+        _of_functions[engine] = [weakref.ref(stream) for stream in streams]
+    for stream in streams:
+        stream.variable.assign(stream.start())
+
+
+def start_in_session(session: tf.compat.v1.Session) -> None:
+    """Starts the streams of a session's graph that it has not, or whose device was seeded since.
+
+    Args:
+        session: Which is about to run something.
+    """
+    streams = session.graph.get_collection(_COLLECTION)
+    if not streams:
+        return
+    started = vars(session).setdefault(_STARTED, {})
+    pending = [one for one in streams if started.get(one) != one.engine.num_seedings]
+    if not pending:
+        return
+    # First, as the run that follows asks for it again.
+    started.update((one, one.engine.num_seedings) for one in pending)
+    initializers = [one.variable.initializer for one in pending]
+    values = {
+        initializer.inputs[1]: one.start()
+        for one, initializer in zip(pending, initializers, strict=True)
+    }
+    session.run(initializers, values)
+
+
+def _is_replaced() -> bool:
+    # Variables get their initial values in the graph around functions, once.
+    return is_placed() and is_trace(tf.compat.v1.get_default_graph())
+
+
+def _draw(kind: str, given: tuple[Any, ...], seed: int, seed2: int) -> tf.Tensor:
+    stream = _new_stream((seed, seed2))
+    generator = tf.random.Generator(state=stream.variable, alg="philox")
+    shape = tf.convert_to_tensor(given[0])
+    state = generator.skip(tf.reduce_prod(tf.cast(shape, tf.int64)))
+    counter, key = (tf.bitcast(part, tf.uint64) for part in (state[:2], state[2:]))
+    return _STATELESS[kind](*given, key=key, counter=counter, alg=_PHILOX)
+
+
+def _new_stream(seeds: tuple[int, int]) -> _Stream:
+    engine = current_place().device.engine
+    graph = outermost_graph()
+    with tf.init_scope():
+        in_session = not tf.executing_eagerly()
+        # What draws in a session is in functions, which are held by its graph.
+        holder = tf.compat.v1.get_default_graph() if in_session else graph
+        number = len(holder.get_collection(_COLLECTION)) + 1
+        stream = _Stream(
+            variable=_variable(in_session, number),
+            engine=engine,
+            seeds=seeds,
+            number=number,
+            num_seedings=engine.num_seedings,
+        )
+        if not in_session:
+            stream.variable.assign(stream.start())
+    holder.add_to_collection(_COLLECTION, stream)
+    if not in_session:
+        _of_functions.setdefault(engine, []).append(weakref.ref(stream))
+    return stream
+
+
+def _variable(in_session: bool, number: int) -> Any:
+    zeros = [0, 0, 0]
+    if not in_session:
+        # A program on an IPU device reaches the host, and no other IPU device.
+        with tf.device("/device:CPU:0"):
+            return plain_variable(tf.constant(zeros, tf.int64), trainable=False, name=_NAME)
+    with tf.device(None):
+        return tf.compat.v1.Variable(
+            tf.constant(zeros, tf.int64),
+            trainable=False,
+            collections=[],
+            name=f"ipu_random_stream_{number}/{_NAME}",
+            use_resource=True,
+        )
+
+
+def _signed(seed: int) -> int:
+    """The lowest 64 bits of a seed, as those of a signed integer."""
+    return (seed + 2**63) % 2**64 - 2**63
