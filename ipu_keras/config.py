@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.settings.config_tree import AttributeMetadata
 from ipu_keras.settings.engine_options import (
     KNOWN_ENGINE_OPTIONS,
@@ -29,7 +29,6 @@ from ipu_keras.settings.pipeline_choices import (
     SelectionOrder,
     idle_poplar_options,
 )
-from ipu_keras.settings.switches import checked_switch
 from ipu_keras.settings.verification import KeyId, VerificationOptions
 
 if TYPE_CHECKING:

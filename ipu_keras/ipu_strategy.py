@@ -29,8 +29,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 

@@ -44,11 +44,11 @@ from ipu_keras.profiling.trace_events import (
     extract_poplar_serialized_graphs,
 )
 from ipu_keras.runtime.engine import Engine
+from ipu_keras.settings.arguments import checked_switch
 from ipu_keras.settings.config_setters import SETTERS
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.setters import function_of
-from ipu_keras.settings.switches import checked_switch
 
 __all__ = [
     "DeviceConnectionType",

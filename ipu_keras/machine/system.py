@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.flags import (
     ENVIRONMENT_VARIABLE,
     PoplarFlags,

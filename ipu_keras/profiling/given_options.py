@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
-from ipu_keras.settings.counts import positive_integer
+from ipu_keras.settings.arguments import positive_integer
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.pipeline_choices import (
     PipelineSchedule,
     PipelineStageOptions,

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ipu_keras.report.layers import Layer
 from ipu_keras.report.rows import Row
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 
 # Characters in a line of a terminal; also where there is none, as in files and notebooks.
 _LEAST_WIDTH = 80

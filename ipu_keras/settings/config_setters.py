@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import checked_switch, integer_in, noted
 from ipu_keras.settings.config_tree import ConfigTree
-from ipu_keras.settings.counts import integer_in
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
     MergeRemoteBuffersBehaviour,
 )
 from ipu_keras.settings.setters import REQUIRED, Argument, Setter
-from ipu_keras.settings.switches import checked_switch
 from ipu_keras.settings.verification import VerificationOptions
 
 _NOT_VERIFIED = "transfers are not emulated, so none is verified"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 NO_EFFECT = "No effect: stored and checked."
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
 
 
 @dataclass(frozen=True)
