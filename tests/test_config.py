@@ -9,7 +9,15 @@ import warnings
 
 import pytest
 import tensorflow as tf
-from config_options import CATEGORY_NAMES, OPTION_NAMES, OTHER, other_value, read, write
+from config_options import (
+    CATEGORY_NAMES,
+    OPTION_NAMES,
+    OTHER,
+    markdown_table,
+    other_value,
+    read,
+    write,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from said import said
@@ -60,10 +68,9 @@ def test_the_table_has_all_documented_names_once():
 def test_the_reference_is_up_to_date():
     reference = pathlib.Path(__file__).parents[1] / "docs" / "ipu_config.md"
     _, _, table = reference.read_text(encoding="utf-8").partition("## Options\n\n")
-    assert table == config_tree.markdown_table(OPTIONS), (
-        "Replace the table below '## Options' in docs/ipu_config.md by what this prints: python -c "
-        "'from ipu_keras.settings import config_tree, ipu_options; "
-        "print(config_tree.markdown_table(ipu_options.OPTIONS))'"
+    assert table == markdown_table(OPTIONS), (
+        "Replace the table below '## Options' in docs/ipu_config.md by what this prints: "
+        "python tests/config_options.py"
     )
 
 
@@ -412,9 +419,9 @@ class TestDeprecation:
         ConfigTree,
         options=(
             category("old", "Options of the past.", deprecated_msg="Use `new`."),
-            AttributeMetadata("old.size", int, 1, "A size.", deprecated_msg="Use `new.size`."),
+            AttributeMetadata("old.size", 1, "A size.", deprecated_msg="Use `new.size`."),
             category("new", "Options of today."),
-            AttributeMetadata("new.size", int, 1, "A size."),
+            AttributeMetadata("new.size", 1, "A size."),
         ),
     ):
         __slots__ = ()
@@ -436,7 +443,7 @@ class TestDeprecation:
         assert [warning.filename for warning in w] == [__file__]
 
     def test_the_reference_says_so(self):
-        table = config_tree.markdown_table(self.OldConfig.TABLE.values())
+        table = markdown_table(self.OldConfig.TABLE.values())
         assert table.splitlines()[2:4] == [
             "| **`old`** | category | | Options of the past. Deprecated: Use `new`. | |",
             "| `old.size` | `int` | `1` | A size. Deprecated: Use `new.size`. "

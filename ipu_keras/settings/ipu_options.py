@@ -5,7 +5,8 @@ import os
 import typing
 from typing import Any
 
-from ipu_keras.settings.config_tree import AttributeMetadata, Constraint, category
+from ipu_keras.settings import idle_reasons as why
+from ipu_keras.settings.config_tree import AttributeMetadata, category
 from ipu_keras.settings.engine_options import are_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
@@ -13,6 +14,7 @@ from ipu_keras.settings.enumerations import (
     SchedulingAlgorithm,
     StochasticRoundingBehaviour,
 )
+from ipu_keras.settings.option import Constraint, one_of_texts
 from ipu_keras.settings.pipeline_choices import SelectionOrder
 
 
@@ -30,10 +32,6 @@ def _is_flag_dictionary(value: dict) -> bool:
         and (not isinstance(flag, float) or math.isfinite(flag))
         for key, flag in value.items()
     )
-
-
-def _one_of(*choices: str) -> Constraint:
-    return Constraint(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
 
 
 _NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
@@ -60,11 +58,6 @@ _PLANNED = (
     "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
     "account; other flags have no effect and give a warning."
 )
-_ONE_PROCESS = "Each process has an emulated machine of its own."
-_HOST_NUMBERS = "The host computes, which does not stop."
-_NO_PASS = "Models have no such pass."
-_GUESSED_SOLVERS = "Models guess what it costs from its tensors alone."
-_ONE_ORDER = "Models have one order: as traced, but for what frees memory."
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
     "the path of a directory, which need not exist yet",
@@ -92,7 +85,6 @@ _option = AttributeMetadata
 OPTIONS: tuple[AttributeMetadata, ...] = (
     _option(
         "allow_recompute",
-        bool,
         False,
         "Compute forward activations a second time in the backward pass instead of keeping them. "
         "Saves memory and costs cycles; operations with state are never repeated.",
@@ -101,14 +93,12 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "selection_order",
-        SelectionOrder,
         SelectionOrder.AUTO,
         "Which IPU of a device gets which shard or pipeline stage, see `SelectionOrder`.",
         effect="In reports, it decides over how many links copies between stages go.",
     ),
     _option(
         "serialization_output_folder",
-        str,
         "",
         "Directory that receives the compiled executables; empty writes none.",
         effect="Receives a file `<digest>.ipu_executable.json` of each compiled program with what "
@@ -118,7 +108,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "compilation_poplar_options",
-        dict,
         {},
         "Flags for the Poplar engine, by name. Those of `POPLAR_ENGINE_OPTIONS` go first.",
         effect="What asks for reports (`autoReport.all`, `autoReport.directory`, ...) and "
@@ -128,36 +117,34 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "gcl_poplar_options",
-        dict,
         {},
         "Flags for collective operations between replicas, by name.",
         constraint=_FLAGS,
-        why_idle="Models cost each kind of collective in one way.",
+        why_idle=why.ONE_COLLECTIVE,
     ),
     _option(
         "auto_select_ipus",
-        _IntOrInts,
         [],
         "Number of IPUs of each TensorFlow device `/device:IPU:0`, `/device:IPU:1`, ...; a single "
         "number makes one device. Excludes `select_ipus`.",
         effect="Picks free device configurations of these sizes from the emulated 16-IPU machine. "
         "If neither selector is set, there is one device with one IPU.",
+        hint=_IntOrInts,
         constraint=_COUNTS,
     ),
     _option(
         "select_ipus",
-        _IntOrInts,
         [],
         "Id of the device configuration of each TensorFlow device `/device:IPU:0`, "
         "`/device:IPU:1`, ...; a single id makes one device. Excludes `auto_select_ipus`.",
         effect="Picks these entries of the emulated machine: ids 0 to 15 are single IPUs, 16 to "
         "23 pairs, 24 to 27 groups of 4, 28 and 29 of 8, and 30 has all 16.",
+        hint=_IntOrInts,
         constraint=_CONFIG_IDS,
     ),
     category("convolutions", "Convolutions."),
     _option(
         "convolutions.poplar_options",
-        dict,
         {},
         "Flags for every convolution, by name. `availableMemoryProportion` is the share of a "
         "tile's memory that a convolution may use for temporary data, 0.0 to 1.0: less of it "
@@ -169,7 +156,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("device_connection", "When and how IPU hardware is attached."),
     _option(
         "device_connection.type",
-        DeviceConnectionType,
         DeviceConnectionType.ALWAYS,
         "When IPUs are attached, see `DeviceConnectionType`.",
         why_idle="Emulated IPUs are always there, and programs run with every type. Only "
@@ -177,16 +163,14 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "device_connection.version",
-        str,
         "",
         "IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached "
         "hardware. Required for the types that never attach, `PRE_COMPILE` and `NEVER`.",
         effect="With these types, reports, and whether a program fits, are for a GC2 or a GC200.",
-        constraint=_one_of("", "ipu1", "ipu2"),
+        constraint=one_of_texts("", "ipu1", "ipu2"),
     ),
     _option(
         "device_connection.enable_remote_buffers",
-        bool,
         False,
         "Whether the machine that will run the program has remote buffers. Only asked for if the "
         "type is not `ALWAYS`: otherwise the hardware knows.",
@@ -195,22 +179,19 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("experimental", "Options that may change without notice."),
     _option(
         "experimental.always_rearrange_copies_on_the_host",
-        bool,
         False,
         "Let the host bring streamed data into the device's layout. Spares the device, adds "
         "latency.",
-        why_idle="Models of host copies have no layouts.",
+        why_idle=why.NO_LAYOUTS,
     ),
     _option(
         "experimental.enable_remote_buffer_embedding",
-        bool,
         False,
         "Keep host embeddings in remote buffers.",
         why_idle="Tables of host embeddings are in the host's memory; models cost the way there.",
     ),
     _option(
         "experimental.enable_prng_stability",
-        bool,
         False,
         "Manage the seeds of random numbers so that stochastic rounding lets the weights of "
         "replicas drift apart less.",
@@ -223,56 +204,49 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "experimental.multi_replica_distribution.process_index",
-        int,
         0,
         "Number of this process, below `process_count`.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_PROCESS,
+        why_idle=why.ONE_PROCESS,
     ),
     _option(
         "experimental.multi_replica_distribution.process_count",
-        int,
         0,
         "How many processes take part; 0 switches this off.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_PROCESS,
+        why_idle=why.ONE_PROCESS,
     ),
     category("floating_point_behaviour", "Exceptions, overflow and rounding of floating point."),
     _option(
         "floating_point_behaviour.inv",
-        bool,
         False,
         "Stop on an invalid operation as IEEE 754 defines it.",
-        why_idle=_HOST_NUMBERS,
+        why_idle=why.HOST_NUMBERS,
     ),
     _option(
         "floating_point_behaviour.div0",
-        bool,
         False,
         "Stop on a division by zero.",
-        why_idle=_HOST_NUMBERS,
+        why_idle=why.HOST_NUMBERS,
     ),
     _option(
-        "floating_point_behaviour.oflo", bool, False, "Stop on an overflow.", why_idle=_HOST_NUMBERS
+        "floating_point_behaviour.oflo", False, "Stop on an overflow.", why_idle=why.HOST_NUMBERS
     ),
     _option(
         "floating_point_behaviour.esr",
-        bool,
         False,
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
         also_accepts=(StochasticRoundingBehaviour,),
-        why_idle="The host computes, and rounds to nearest.",
+        why_idle=why.ROUNDS_TO_NEAREST,
     ),
     _option(
         "floating_point_behaviour.nanoo",
-        bool,
         False,
         "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
         why_idle="The host computes, where such an overflow is infinite.",
     ),
     _option(
         "floating_point_behaviour.set_all",
-        bool,
         False,
         "Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.",
         effect="Applied when the system is configured; the five have no effect of their own.",
@@ -280,7 +254,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("io_tiles", "Tiles that are set apart for input and output."),
     _option(
         "io_tiles.num_io_tiles",
-        int,
         0,
         "Tiles of each IPU that are set apart.",
         effect="Reports, and whether a program fits, count with so many tiles less that compute.",
@@ -288,7 +261,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "io_tiles.place_ops_on_io_tiles",
-        bool,
         False,
         "Run input and output operations on these tiles. Needs `num_io_tiles`.",
         effect="In reports, the host's copies for steps of one execution pass while the other "
@@ -297,7 +269,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "io_tiles.available_memory_proportion",
-        float,
         0.9,
         "Share of these tiles' memory that may hold data, 0.0 to 1.0; the rest is for code. "
         "Operations with more data stay on the other tiles, with a warning.",
@@ -307,14 +278,12 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("ipu_model", "The IPU Model; only used with `--use_ipu_model` in `TF_POPLAR_FLAGS`."),
     _option(
         "ipu_model.compile_ipu_code",
-        bool,
         True,
         "Compile for the IPU's instruction set, to model its code size and cycles.",
         why_idle="No code is compiled for IPUs: models estimate its size and cycles.",
     ),
     _option(
         "ipu_model.tiles_per_ipu",
-        int,
         0,
         "Tiles of each modelled IPU; 0 means as many as `version` has.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
@@ -323,17 +292,15 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "ipu_model.version",
-        str,
         "ipu2",
         "IPU generation to model: 'ipu1' or 'ipu2'.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for a GC2 or a "
         "GC200.",
-        constraint=_one_of("ipu1", "ipu2"),
+        constraint=one_of_texts("ipu1", "ipu2"),
     ),
     category("matmuls", "Matrix multiplications."),
     _option(
         "matmuls.clear_pass_type",
-        bool,
         False,
         "Do not tell the planner whether a multiplication belongs to the forward or the backward "
         "pass. Can save memory in large models.",
@@ -341,7 +308,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "matmuls.poplar_options",
-        dict,
         {},
         "Flags for every matrix multiplication, by name. `availableMemoryProportion` is the share "
         "of a tile's memory that one may use for temporary data, 0.0 to 1.0: less of it usually "
@@ -353,15 +319,13 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("norms", "Batch, layer, group and instance normalisation."),
     _option(
         "norms.use_stable_statistics",
-        bool,
         False,
         "Subtract the mean before computing the variance. More precise and slower.",
-        why_idle="The host subtracts the mean first anyway, and models cost the faster way.",
+        why_idle=why.STABLE_NORM,
     ),
     category("norms.experimental", "Options that may change without notice."),
     _option(
         "norms.experimental.distributed_batch_norm_replica_group_size",
-        int,
         1,
         "Neighbouring replicas whose batch statistics are combined in training. Not for pipelines "
         "or I/O tiles.",
@@ -371,28 +335,24 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("optimizations", "What the compiler may do to make a program faster or smaller."),
     _option(
         "optimizations.prefetch_data_streams",
-        bool,
         True,
         "Fetch the next data on the host while the IPU computes.",
         why_idle="Batches are always prepared ahead: `prefetch_depth` of a model says how many.",
     ),
     _option(
         "optimizations.combine_embedding_lookups",
-        bool,
         False,
         "Merge lookups in the same table. May be faster and take more memory.",
-        why_idle=_NO_PASS,
+        why_idle=why.NO_PASS,
     ),
     _option(
         "optimizations.combine_matmuls",
-        bool,
         False,
         "Merge matrix multiplications that share their input or their weights.",
-        why_idle=_NO_PASS,
+        why_idle=why.NO_PASS,
     ),
     _option(
         "optimizations.enable_graph_outlining",
-        bool,
         True,
         "Share the code of equal operations. Saves code memory; copying their inputs to a common "
         "place costs cycles.",
@@ -401,14 +361,12 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.merge_infeed_io_copies",
-        bool,
         False,
         "Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.",
         why_idle="In models, all inputs of an execution are one copy.",
     ),
     _option(
         "optimizations.maximum_cross_replica_sum_buffer_size",
-        int,
         0,
         "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
         "sums each at once. More needs larger buffers and less code.",
@@ -418,7 +376,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.maximum_reduce_scatter_buffer_size",
-        int,
         0,
         "Bytes that may wait for a common reduce-scatter.",
         effect="As that of all-reduces, of what is scattered in operations that a step has.",
@@ -426,7 +383,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.maximum_inter_ipu_copies_buffer_size",
-        int,
         0,
         "Bytes that may wait for a common copy between IPUs.",
         constraint=_NOT_NEGATIVE,
@@ -434,7 +390,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.maximum_send_recv_cluster_size",
-        int,
         0,
         "Bytes that may wait for a common transfer to or from the host.",
         constraint=_NOT_NEGATIVE,
@@ -442,7 +397,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.minimum_remote_tensor_size",
-        int,
         128,
         "Bytes from which on a tensor may be kept in remote memory.",
         effect="Reports, and whether a program fits, leave smaller variables of a pipeline on its "
@@ -451,39 +405,34 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.merge_remote_buffers",
-        MergeRemoteBuffersBehaviour,
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
         "Whether compatible remote buffers become one, see `MergeRemoteBuffersBehaviour`.",
         why_idle="Models have no code of remote buffers that could be shared.",
     ),
     _option(
         "optimizations.enable_gather_simplifier",
-        bool,
         True,
         "Simplify embedding lookups more thoroughly.",
-        why_idle=_NO_PASS,
+        why_idle=why.NO_PASS,
     ),
     _option(
         "optimizations.triangular_solve_expander_block_size",
-        int,
         0,
         "Rows in a block of the triangular solver, each block on one tile; 0 lets the compiler "
         "choose. Small blocks run in parallel, large ones need less code.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_GUESSED_SOLVERS,
+        why_idle=why.GUESSED_SOLVERS,
     ),
     _option(
         "optimizations.cholesky_block_size",
-        int,
         0,
         "Rows in a block of the Cholesky factorisation, each block on one tile; 0 lets the "
         "compiler choose. Small blocks run in parallel, large ones need less code.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_GUESSED_SOLVERS,
+        why_idle=why.GUESSED_SOLVERS,
     ),
     _option(
         "optimizations.enable_fast_math",
-        bool,
         False,
         "Rearrange floating-point arithmetic freely, without keeping to IEEE 754.",
         effect="Where TensorFlow's executor trains, as it does convolutions, Keras's batch "
@@ -493,7 +442,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("optimizations.math", "What the compiler may do to arithmetic."),
     _option(
         "optimizations.math.fast",
-        bool,
         False,
         "The name that `enable_fast_math` has in later releases.",
         effect="It is the same option.",
@@ -501,7 +449,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     ),
     _option(
         "optimizations.math.dot_strength",
-        bool,
         True,
         "Let the compiler write small matrix products as products and sums of elements.",
         why_idle="Models cost the matrix products that a program is traced with.",
@@ -509,7 +456,6 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("pooling", "Pooling operations."),
     _option(
         "pooling.poplar_options",
-        dict,
         {},
         "Flags for every pooling operation, by name.",
         constraint=_FLAGS,
@@ -518,31 +464,27 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
     category("scheduling", "The order of instructions."),
     _option(
         "scheduling.algorithm",
-        SchedulingAlgorithm,
         SchedulingAlgorithm.CHOOSE_BEST,
         "How instructions are ordered, see `SchedulingAlgorithm`.",
-        why_idle=_ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     ),
     _option(
         "scheduling.maximum_scheduler_lookahead_depth",
-        int,
         5,
         "Steps that `LOOK_AHEAD` sees ahead; its time grows steeply with it.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     ),
     _option(
         "scheduling.maximum_scheduler_search_space_size",
-        int,
         64,
         "Candidates that `LOOK_AHEAD` examines at most.",
         constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     ),
     category("slices", "Lookups, and updates, of rows and slices."),
     _option(
         "slices.poplar_options",
-        dict,
         {},
         "Flags for every lookup and update of slices, by name.",
         constraint=_FLAGS,

@@ -52,7 +52,7 @@ class Argument:
         default = self.default
         if default is _AS_OPTION and option is not None:
             default = option.default
-        kind = type(default) if option is None else option._hint
+        kind = type(default) if option is None else option.hint
         annotation = kind | None if default is None else kind
         if option is None and default in (None, REQUIRED):
             annotation = Any
