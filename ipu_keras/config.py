@@ -11,10 +11,7 @@ from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.settings.config_tree import AttributeMetadata
-from ipu_keras.settings.engine_options import (
-    KNOWN_ENGINE_OPTIONS,
-    idle_engine_options,
-)
+from ipu_keras.settings.engine_options import KNOWN_ENGINE_OPTIONS, idle_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -26,10 +23,7 @@ from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_
 from ipu_keras.settings.ipu_options import OPTIONS, as_list
 from ipu_keras.settings.option import idle_options
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
-from ipu_keras.settings.pipeline_choices import (
-    SelectionOrder,
-    idle_poplar_options,
-)
+from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
 from ipu_keras.settings.verification import KeyId, VerificationOptions
 
 if TYPE_CHECKING:

@@ -36,7 +36,13 @@ from ipu_keras.config import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.settings import config_tree, ipu_options
-from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, category, closest_option
+from ipu_keras.settings.config_tree import (
+    AttributeMetadata,
+    ConfigTree,
+    category,
+    closest_option,
+    option_table,
+)
 from ipu_keras.settings.ipu_options import OPTIONS
 
 
@@ -417,11 +423,13 @@ class TestMetadata:
 class TestDeprecation:
     class OldConfig(
         ConfigTree,
-        options=(
-            category("old", "Options of the past.", deprecated_msg="Use `new`."),
-            AttributeMetadata("old.size", 1, "A size.", deprecated_msg="Use `new.size`."),
-            category("new", "Options of today."),
-            AttributeMetadata("new.size", 1, "A size."),
+        options=option_table(
+            {
+                "old": category("Options of the past.", deprecated_msg="Use `new`."),
+                "old.size": AttributeMetadata(1, "A size.", deprecated_msg="Use `new.size`."),
+                "new": category("Options of today."),
+                "new.size": AttributeMetadata(1, "A size."),
+            }
         ),
     ):
         __slots__ = ()

@@ -168,6 +168,20 @@ def _idle(
 _PROCESSES = "experimental.multi_replica_distribution"
 
 SETTERS = (
+    *(
+        Setter(
+            f"set_{argument}",
+            f"Adds flags of Poplar: `IPUConfig.{option}`.",
+            (_flags(argument, option),),
+            {argument: {flag: value}},
+        )
+        for argument, option, flag, value in (
+            ("compilation_options", "compilation_poplar_options", "debug.allowOutOfMemory", "true"),
+            ("convolution_options", "convolutions.poplar_options", "partialsType", "half"),
+            ("gcl_options", "gcl_poplar_options", "useSynclessCollectives", "true"),
+            ("pooling_options", "pooling.poplar_options", "poolUseIntrospectiveMapping", "false"),
+        )
+    ),
     Setter(
         "auto_select_ipus",
         "Sets how many IPUs each TensorFlow device has: `IPUConfig.auto_select_ipus`.",
@@ -181,18 +195,6 @@ SETTERS = (
         (Argument("indices", "select_ipus", REQUIRED),),
         {"indices": [24, 25]},
         _choose_once,
-    ),
-    Setter(
-        "set_compilation_options",
-        "Adds flags of Poplar's engine: `IPUConfig.compilation_poplar_options`.",
-        (_flags("compilation_options", "compilation_poplar_options"),),
-        {"compilation_options": {"debug.allowOutOfMemory": "true"}},
-    ),
-    Setter(
-        "set_convolution_options",
-        "Adds Poplar's flags of convolutions: `IPUConfig.convolutions.poplar_options`.",
-        (_flags("convolution_options", "convolutions.poplar_options"),),
-        {"convolution_options": {"availableMemoryProportion": "0.1"}},
     ),
     Setter(
         "set_experimental_multi_replica_distribution_options",
@@ -212,12 +214,6 @@ SETTERS = (
             for name in ("inv", "div0", "oflo", "esr", "nanoo")
         ),
         {"div0": False, "esr": False},
-    ),
-    Setter(
-        "set_gcl_options",
-        "Adds flags of collective operations: `IPUConfig.gcl_poplar_options`.",
-        (_flags("gcl_options", "gcl_poplar_options"),),
-        {"gcl_options": {"useSynclessCollectives": "true"}},
     ),
     Setter(
         "set_io_tile_options",
@@ -260,10 +256,7 @@ SETTERS = (
     Setter(
         "set_matmul_options",
         "Adds Poplar's flags of matrix multiplications: `IPUConfig.matmuls`.",
-        (
-            _flags("matmul_options", "matmuls.poplar_options"),
-            *_of("matmuls", "clear_pass_type"),
-        ),
+        (_flags("matmul_options", "matmuls.poplar_options"), *_of("matmuls", "clear_pass_type")),
         {"matmul_options": {"availableMemoryProportion": "0.5"}},
     ),
     Setter(
@@ -307,12 +300,6 @@ SETTERS = (
             ),
         ),
         {"combine_embedding_lookups": True},
-    ),
-    Setter(
-        "set_pooling_options",
-        "Adds Poplar's flags of pooling operations: `IPUConfig.pooling.poplar_options`.",
-        (_flags("pooling_options", "pooling.poplar_options"),),
-        {"pooling_options": {"poolUseIntrospectiveMapping": "false"}},
     ),
     Setter(
         "set_recomputation_options",

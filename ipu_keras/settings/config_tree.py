@@ -23,7 +23,6 @@ class AttributeMetadata(Option):
     `IPUConfig.get_attribute_metadata`.
 
     Args:
-        name: Full dotted name, relative to the root of the tree.
         default: The default value, or `None` for a category. Each reader gets its own copy.
         documentation: What the option means, with units.
         effect: What the option does in the emulator today, or `None` if nothing reads it.
@@ -44,12 +43,12 @@ class AttributeMetadata(Option):
     ('io_tiles.num_io_tiles', 'int', 0, False)
     """
 
+    # Full dotted name, relative to the root of the tree: a table gives it to its rows.
     name: str
     deprecated_msg: str | None
 
     def __init__(
         self,
-        name: str,
         default: Any,
         documentation: str,
         effect: str | None = None,
@@ -63,7 +62,6 @@ class AttributeMetadata(Option):
     ):
         super().__init__(default, documentation, effect, why_idle)
         self.__doc__ = documentation
-        self.name = name
         self.hint = hint if hint is not None or default is None else type(default)
         self.also_accepts = also_accepts
         self.deprecated_msg = deprecated_msg
@@ -152,11 +150,16 @@ class AttributeMetadata(Option):
         )
 
 
-def category(
-    name: str, documentation: str, *, deprecated_msg: str | None = None
-) -> AttributeMetadata:
+def category(documentation: str, *, deprecated_msg: str | None = None) -> AttributeMetadata:
     """Returns the table row of a category."""
-    return AttributeMetadata(name, None, documentation, deprecated_msg=deprecated_msg)
+    return AttributeMetadata(None, documentation, deprecated_msg=deprecated_msg)
+
+
+def option_table(rows: Mapping[str, AttributeMetadata]) -> tuple[AttributeMetadata, ...]:
+    """Returns options and categories with the names that a table has them by."""
+    for name, row in rows.items():
+        row.name = name
+    return tuple(rows.values())
 
 
 class ConfigCategory:
@@ -277,9 +280,11 @@ class ConfigTree(ConfigCategory):
 
     Example:
 
-    >>> options = (
-    ...     category("feed", "How data arrives."),
-    ...     AttributeMetadata("feed.depth", 3, "Batches in flight."),
+    >>> options = option_table(
+    ...     {
+    ...         "feed": category("How data arrives."),
+    ...         "feed.depth": AttributeMetadata(3, "Batches in flight."),
+    ...     }
     ... )
     >>> class FeedConfig(ConfigTree, options=options):
     ...     __slots__ = ()

@@ -114,25 +114,19 @@ def kind_of(default: Any) -> Kind:
 
 def list_of(item: Kind) -> Kind:
     """Returns the kind of lists whose items are of a kind."""
-
-    def take(value: Any) -> "CheckedList":
-        # A text would be a list of its characters, a dictionary one of its keys.
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise TypeError
-        return CheckedList(item, value)
-
-    return Kind(f"a list, each item {item.expected}", take)
+    return Kind(f"a list, each item {item.expected}", lambda value: CheckedList(item, _each(value)))
 
 
 def set_of(item: Kind) -> Kind:
     """Returns the kind of sets whose items are of a kind."""
+    return Kind(f"a set, each item {item.expected}", lambda value: CheckedSet(item, _each(value)))
 
-    def take(value: Any) -> "CheckedSet":
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise TypeError
-        return CheckedSet(item, value)
 
-    return Kind(f"a set, each item {item.expected}", take)
+def _each(value: Any) -> Iterable:
+    # A text would be a list of its characters, a dictionary one of its keys.
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError
+    return value
 
 
 def dict_of(item: Kind) -> Kind:
