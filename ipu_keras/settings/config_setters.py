@@ -160,12 +160,99 @@ def _of(path: str, *names: str, **renamed: str) -> tuple[Argument, ...]:
 
 
 def _idle(
-    name: str, default: Any, take: Callable, why: str, words: str = "", unless: str = ""
+    name: str,
+    why: str,
+    words: str = "",
+    *,
+    default: Any = False,
+    take: Callable[[str, Any, Any], Any] = _switch,
+    unless: str = "",
 ) -> Argument:
     return Argument(name, "", default, words, take, why, unless)
 
 
 _PROCESSES = "experimental.multi_replica_distribution"
+
+_OF_CREATION = (
+    Argument(
+        "profiling",
+        default=False,
+        take=_switch,
+        words="Write a report about each program when it is compiled: the engine's flag "
+        "`autoReport.all`. Without it there is `ipu_keras.last_report`, of any program.",
+    ),
+    _idle("enable_ipu_events", "there are no trace events"),
+    _idle(
+        "use_poplar_text_report",
+        _NO_REPORTS,
+        "With `profiling`, the report is there as text in any case.",
+        unless="profiling",
+    ),
+    _idle("use_poplar_cbor_report", "reports are text, JSON and pages"),
+    Argument(
+        "profile_execution",
+        default=None,
+        take=_executions,
+        words="`True` or an `ExecutionProfileType`, with `profiling`: the engine's flag "
+        "`autoReport.outputExecutionProfile`. Reports show executions, all in the same "
+        "detail.",
+    ),
+    _idle(
+        "enable_poplar_serialized_graph",
+        "there are no graphs of Poplar; `set_serialization_options` has executables written",
+        "Has no effect: there are no graphs of Poplar. `set_serialization_options` has "
+        "executables written.",
+    ),
+    _idle(
+        "report_every_nth_execution",
+        "executions of a program are modelled alike",
+        default=0,
+        take=_not_negative,
+    ),
+    _idle(
+        "max_report_size",
+        "reports are files, of any size",
+        default=_MAX_REPORT_SIZE,
+        take=_other_size,
+    ),
+    _idle(
+        "report_directory",
+        _NO_REPORTS,
+        "With `profiling`, where reports are written to: the engine's flag "
+        "`autoReport.directory`. Empty for the current directory.",
+        default="",
+        take=_folder,
+        unless="profiling",
+    ),
+    *_of("scheduling", scheduler_selection="algorithm"),
+    *_of("experimental", "always_rearrange_copies_on_the_host"),
+    *_of("optimizations", "merge_infeed_io_copies"),
+    Argument(
+        "disable_graph_outlining",
+        "optimizations.enable_graph_outlining",
+        default=False,
+        words="This argument is the opposite.",
+        take=_opposite,
+    ),
+    _idle(
+        "retain_control_dependencies", "the host always keeps to them, and models have one order"
+    ),
+    *_of(
+        "optimizations",
+        max_cross_replica_sum_buffer_size="maximum_cross_replica_sum_buffer_size",
+        max_inter_ipu_copies_buffer_size="maximum_inter_ipu_copies_buffer_size",
+    ),
+    *_of(
+        "scheduling",
+        max_scheduler_lookahead_depth="maximum_scheduler_lookahead_depth",
+        max_scheduler_search_space_size="maximum_scheduler_search_space_size",
+    ),
+    *_of("optimizations", "prefetch_data_streams"),
+    Argument("selection_order", "selection_order"),
+    *_of(
+        "experimental", enable_experimental_remote_buffer_embedding="enable_remote_buffer_embedding"
+    ),
+)
 
 SETTERS = (
     *(
@@ -315,11 +402,11 @@ SETTERS = (
         tuple(
             _idle(
                 name,
-                None,
-                _added,
                 _ONE_REPORT,
                 f"Flags of reports on {of}, by name. Has no effect: there is one form of reports, "
                 "of which it warns.",
+                default=None,
+                take=_added,
             )
             for name, of in (("graph_options", "graphs"), ("execution_options", "executions"))
         ),
@@ -336,15 +423,7 @@ SETTERS = (
         "Takes whether transfers are verified, and has none verified.\n\n"
         "On an IPU it has the hardware check keys of data that arrives. Transfers are not "
         "emulated: data\nis in the host's memory all the time.",
-        (
-            _idle(
-                "use_verified_transfers",
-                False,
-                _switch,
-                _NOT_VERIFIED,
-                f"Whether they are. {_SAID}",
-            ),
-        ),
+        (_idle("use_verified_transfers", _NOT_VERIFIED, f"Whether they are. {_SAID}"),),
         {},
     ),
     Setter(
@@ -354,10 +433,10 @@ SETTERS = (
         (
             _idle(
                 "verification_options",
-                REQUIRED,
-                _verification,
                 _NOT_VERIFIED,
                 f"Keys and ids. {_SAID}",
+                default=REQUIRED,
+                take=_verification,
             ),
         ),
         None,
@@ -366,92 +445,7 @@ SETTERS = (
         "create_ipu_config",
         "Creates a configuration, with some of its options.\n\n"
         "A warning names the arguments that are given and have no effect.",
-        (
-            Argument(
-                "profiling",
-                default=False,
-                take=_switch,
-                words="Write a report about each program when it is compiled: the engine's flag "
-                "`autoReport.all`. Without it there is `ipu_keras.last_report`, of any program.",
-            ),
-            _idle("enable_ipu_events", False, _switch, "there are no trace events"),
-            _idle(
-                "use_poplar_text_report",
-                False,
-                _switch,
-                _NO_REPORTS,
-                "With `profiling`, the report is there as text in any case.",
-                unless="profiling",
-            ),
-            _idle("use_poplar_cbor_report", False, _switch, "reports are text, JSON and pages"),
-            Argument(
-                "profile_execution",
-                default=None,
-                take=_executions,
-                words="`True` or an `ExecutionProfileType`, with `profiling`: the engine's flag "
-                "`autoReport.outputExecutionProfile`. Reports show executions, all in the same "
-                "detail.",
-            ),
-            _idle(
-                "enable_poplar_serialized_graph",
-                False,
-                _switch,
-                "there are no graphs of Poplar; `set_serialization_options` has executables "
-                "written",
-                "Has no effect: there are no graphs of Poplar. `set_serialization_options` has "
-                "executables written.",
-            ),
-            _idle(
-                "report_every_nth_execution",
-                0,
-                _not_negative,
-                "executions of a program are modelled alike",
-            ),
-            _idle(
-                "max_report_size", _MAX_REPORT_SIZE, _other_size, "reports are files, of any size"
-            ),
-            _idle(
-                "report_directory",
-                "",
-                _folder,
-                _NO_REPORTS,
-                "With `profiling`, where reports are written to: the engine's flag "
-                "`autoReport.directory`. Empty for the current directory.",
-                unless="profiling",
-            ),
-            *_of("scheduling", scheduler_selection="algorithm"),
-            *_of("experimental", "always_rearrange_copies_on_the_host"),
-            *_of("optimizations", "merge_infeed_io_copies"),
-            Argument(
-                "disable_graph_outlining",
-                "optimizations.enable_graph_outlining",
-                default=False,
-                words="This argument is the opposite.",
-                take=_opposite,
-            ),
-            _idle(
-                "retain_control_dependencies",
-                False,
-                _switch,
-                "the host always keeps to them, and models have one order",
-            ),
-            *_of(
-                "optimizations",
-                max_cross_replica_sum_buffer_size="maximum_cross_replica_sum_buffer_size",
-                max_inter_ipu_copies_buffer_size="maximum_inter_ipu_copies_buffer_size",
-            ),
-            *_of(
-                "scheduling",
-                max_scheduler_lookahead_depth="maximum_scheduler_lookahead_depth",
-                max_scheduler_search_space_size="maximum_scheduler_search_space_size",
-            ),
-            *_of("optimizations", "prefetch_data_streams"),
-            Argument("selection_order", "selection_order"),
-            *_of(
-                "experimental",
-                enable_experimental_remote_buffer_embedding="enable_remote_buffer_embedding",
-            ),
-        ),
+        _OF_CREATION,
         {"merge_infeed_io_copies": True},
         _report_flags,
         creates=True,

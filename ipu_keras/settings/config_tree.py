@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.option import Constraint, Option
 
+_NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
+
 
 class AttributeMetadata(Option):
     """What is known about one option or category, and the checks of its values.
@@ -29,7 +31,8 @@ class AttributeMetadata(Option):
         why_idle: A sentence on why nothing reads it.
         hint: The class or type hint that values must satisfy exactly; `None` for the class of the
             default.
-        constraint: Condition on values of the right type, if any.
+        constraint: Condition on values of the right type, if any. Whole numbers without one are 0
+            or more.
         also_accepts: Further classes that values may have although `type` does not name them.
         deprecated_msg: What to use instead, or `None` if not deprecated.
         stands_for: Full name of the option that this is another name of; empty
@@ -66,7 +69,7 @@ class AttributeMetadata(Option):
         self.also_accepts = also_accepts
         self.deprecated_msg = deprecated_msg
         self.stands_for = stands_for
-        self._constraint = constraint
+        self._constraint = constraint or (_NOT_NEGATIVE if self.hint is int else None)
 
     @property
     def type(self) -> str | None:

@@ -67,9 +67,9 @@ def _flag(
     why_idle: str | None = None,
     kind: _Kind | None = None,
 ) -> Any:
-    """Returns a field for a flag; without a kind it is a switch, or a text, as its default is."""
+    """Returns a field for a flag; without a kind it takes what its default is, from 0 on."""
     option = Option(default, documentation, effect, why_idle)
-    kind = kind or (_SWITCH if isinstance(default, bool) else _TEXT)
+    kind = kind or {bool: _SWITCH, int: _from(0), str: _TEXT}[type(default)]
     return dataclasses.field(default=default, metadata={"option": option, "kind": kind})
 
 
@@ -95,7 +95,6 @@ class PoplarFlags:
         "Tiles of each modelled IPU; 0 means as many as the hardware has.",
         effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles, "
         "unless the configuration sets ipu_model.tiles_per_ipu.",
-        kind=_from(0),
     )
     use_synthetic_data: bool = _flag(
         False,
@@ -178,7 +177,6 @@ class PoplarFlags:
     while_loop_brute_force_max_trip_count: int = _flag(
         128,
         "Most iterations that are tried out to find a loop's trip count.",
-        kind=_from(0),
         why_idle="Trip counts are read from the trace.",
     )
     on_demand_device_poll_time: int = _flag(
@@ -190,7 +188,6 @@ class PoplarFlags:
     on_demand_device_timeout: int = _flag(
         3_600_000,
         "Milliseconds after which ON_DEMAND gives up attaching.",
-        kind=_from(0),
         why_idle=why.ALWAYS_THERE,
     )
     sync_replica_start: bool = _flag(

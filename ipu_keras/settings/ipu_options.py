@@ -34,7 +34,6 @@ def _is_flag_dictionary(value: dict) -> bool:
     )
 
 
-_NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
 _POSITIVE = Constraint(lambda value: value >= 1, "1 or more")
 _PROPORTION = Constraint(_is_proportion, "a proportion from 0.0 to 1.0")
 _FLAGS = Constraint(
@@ -188,16 +187,10 @@ _ROWS = {
         "those of a process times `process_count`."
     ),
     "experimental.multi_replica_distribution.process_index": _option(
-        0,
-        "Number of this process, below `process_count`.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=why.ONE_PROCESS,
+        0, "Number of this process, below `process_count`.", why_idle=why.ONE_PROCESS
     ),
     "experimental.multi_replica_distribution.process_count": _option(
-        0,
-        "How many processes take part; 0 switches this off.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=why.ONE_PROCESS,
+        0, "How many processes take part; 0 switches this off.", why_idle=why.ONE_PROCESS
     ),
     "floating_point_behaviour": category("Exceptions, overflow and rounding of floating point."),
     "floating_point_behaviour.inv": _option(
@@ -230,7 +223,6 @@ _ROWS = {
         0,
         "Tiles of each IPU that are set apart.",
         effect="Reports, and whether a program fits, count with so many tiles less that compute.",
-        constraint=_NOT_NEGATIVE,
     ),
     "io_tiles.place_ops_on_io_tiles": _option(
         False,
@@ -257,7 +249,6 @@ _ROWS = {
         "Tiles of each modelled IPU; 0 means as many as `version` has.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
         "tiles. It goes before `--ipu_model_tiles`.",
-        constraint=_NOT_NEGATIVE,
     ),
     "ipu_model.version": _option(
         "ipu2",
@@ -330,24 +321,20 @@ _ROWS = {
         "sums each at once. More needs larger buffers and less code.",
         effect="Reports, and whether a program fits, count one all-reduce for all that may wait "
         "for each other, and their memory at the same time.",
-        constraint=_NOT_NEGATIVE,
     ),
     "optimizations.maximum_reduce_scatter_buffer_size": _option(
         0,
         "Bytes that may wait for a common reduce-scatter.",
         effect="As that of all-reduces, of what is scattered in operations that a step has.",
-        constraint=_NOT_NEGATIVE,
     ),
     "optimizations.maximum_inter_ipu_copies_buffer_size": _option(
         0,
         "Bytes that may wait for a common copy between IPUs.",
-        constraint=_NOT_NEGATIVE,
         why_idle="In models, a stage of a pipeline sends all that another one needs at once.",
     ),
     "optimizations.maximum_send_recv_cluster_size": _option(
         0,
         "Bytes that may wait for a common transfer to or from the host.",
-        constraint=_NOT_NEGATIVE,
         why_idle="In models, all that an execution takes or returns is one copy.",
     ),
     "optimizations.minimum_remote_tensor_size": _option(
@@ -355,7 +342,6 @@ _ROWS = {
         "Bytes from which on a tensor may be kept in remote memory.",
         effect="Reports, and whether a program fits, leave smaller variables of a pipeline on its "
         "IPUs, whatever is offloaded or shared among replicas.",
-        constraint=_NOT_NEGATIVE,
     ),
     "optimizations.merge_remote_buffers": _option(
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
@@ -369,14 +355,12 @@ _ROWS = {
         0,
         "Rows in a block of the triangular solver, each block on one tile; 0 lets the compiler "
         "choose. Small blocks run in parallel, large ones need less code.",
-        constraint=_NOT_NEGATIVE,
         why_idle=why.GUESSED_SOLVERS,
     ),
     "optimizations.cholesky_block_size": _option(
         0,
         "Rows in a block of the Cholesky factorisation, each block on one tile; 0 lets the "
         "compiler choose. Small blocks run in parallel, large ones need less code.",
-        constraint=_NOT_NEGATIVE,
         why_idle=why.GUESSED_SOLVERS,
     ),
     "optimizations.enable_fast_math": _option(
@@ -414,14 +398,10 @@ _ROWS = {
     "scheduling.maximum_scheduler_lookahead_depth": _option(
         5,
         "Steps that `LOOK_AHEAD` sees ahead; its time grows steeply with it.",
-        constraint=_NOT_NEGATIVE,
         why_idle=why.ONE_ORDER,
     ),
     "scheduling.maximum_scheduler_search_space_size": _option(
-        64,
-        "Candidates that `LOOK_AHEAD` examines at most.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=why.ONE_ORDER,
+        64, "Candidates that `LOOK_AHEAD` examines at most.", why_idle=why.ONE_ORDER
     ),
     "slices": category("Lookups, and updates, of rows and slices."),
     "slices.poplar_options": _option(

@@ -89,7 +89,7 @@ class SessionOptions(Settings):
         1, "Replicas of all processes together.", why_idle=why.ONE_PROCESS, kind=integer(1)
     )
     globalReplicaOffset = Setting(
-        0, "The number of this process's first replica.", why_idle=why.ONE_PROCESS, kind=integer(0)
+        0, "The number of this process's first replica.", why_idle=why.ONE_PROCESS
     )
     virtualGraphMode = Setting(
         VirtualGraphMode.Off,
@@ -318,10 +318,7 @@ class SessionOptions(Settings):
         MergeVarUpdateType.Off, "Which updates of weights are merged.", why_idle=why.UPDATED_APART
     )
     mergeVarUpdateMemThreshold = Setting(
-        1000000,
-        "How many bytes of weights are merged.",
-        why_idle=why.UPDATED_APART,
-        kind=integer(0),
+        1000000, "How many bytes of weights are merged.", why_idle=why.UPDATED_APART
     )
     decomposeGradSum = Setting(
         False, "Whether sums of many gradients are trees of additions.", why_idle=why.NO_PASS
@@ -433,7 +430,6 @@ class SessionOptions(Settings):
         100000,
         "Up to how many operations the scheduler simplifies a graph.",
         why_idle=why.ONE_ORDER,
-        kind=integer(0),
     )
     serializedPoprithmsShiftGraphsDir = Setting(
         "", "Where the scheduler's graphs are written.", why_idle=why.ONE_ORDER

@@ -33,7 +33,7 @@ class CommGroup(Settings):
     """
 
     type = Setting(CommGroupType.All, "How replicas are grouped.")
-    replicaGroupSize = Setting(0, "Replicas in a group.", kind=integer(0))
+    replicaGroupSize = Setting(0, "Replicas in a group.")
 
 
 class TensorLocation(Settings):
@@ -76,11 +76,9 @@ class TensorLocationSettings(Settings):
     """
 
     location = Setting(TensorLocation(), "Of those that are large enough.")
-    minElementsForOffChip = Setting(
-        2, "Tensors of fewer elements stay in the memory of the IPU.", kind=integer(0)
-    )
+    minElementsForOffChip = Setting(2, "Tensors of fewer elements stay in the memory of the IPU.")
     minElementsForReplicatedTensorSharding = Setting(
-        8192, "Tensors of fewer elements are kept whole by each replica.", kind=integer(0)
+        8192, "Tensors of fewer elements are kept whole by each replica."
     )
 
     def __init__(
@@ -100,7 +98,7 @@ class TensorLocationSettings(Settings):
 class BatchSerializationSettings(Settings):
     """How batches are computed in parts, one after the other."""
 
-    factor = Setting(0, "The number of compute batches to split operations into.", kind=integer(0))
+    factor = Setting(0, "The number of compute batches to split operations into.")
     concatOnVirtualGraphChange = Setting(
         True, "Whether the parts become one where another virtual graph begins."
     )
@@ -133,7 +131,7 @@ class AutodiffSettings(Settings):
 class ExecutionPhaseSettings(Settings):
     """How a model is computed in phases, with tensors loaded for each."""
 
-    phases = Setting(0, "Number of phases of the whole model.", kind=integer(0))
+    phases = Setting(0, "Number of phases of the whole model.")
     stages = Setting(
         2,
         "Number of overlapping stages: 1 for one IPU, 2 for two that take turns.",

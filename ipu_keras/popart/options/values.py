@@ -108,8 +108,9 @@ def choice(*texts: str) -> Kind:
 
 
 def kind_of(default: Any) -> Kind:
-    """Returns the kind of a default, unless that leaves open what a number or items may be."""
-    return {bool: BOOL, float: NUMBER, str: TEXT}.get(type(default)) or one_of(type(default))
+    """Returns the kind of a default: integers are 0 or more; what items are has to be said."""
+    kinds = {bool: BOOL, int: integer(0), float: NUMBER, str: TEXT}
+    return kinds.get(type(default)) or one_of(type(default))
 
 
 def list_of(item: Kind) -> Kind:
