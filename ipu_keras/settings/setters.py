@@ -182,7 +182,9 @@ def function_of(setter: Setter, new: Callable[[], ConfigTree], module: str) -> C
 
 
 def _wrapped(entry: str) -> str:
-    return textwrap.fill(entry, 96, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    return textwrap.fill(
+        entry, 96, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
+    )
 
 
 def _read(opts: ConfigTree, path: str) -> Any:
