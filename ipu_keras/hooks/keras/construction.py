@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from ipu_keras.hooks.installation import install
-from ipu_keras.internals.keras.models import node_class
+from ipu_keras.internals.keras.models import node_class, old_model_class
 from ipu_keras.internals.keras.saving import (
     cloning_module,
     public_names,
@@ -77,3 +77,20 @@ def save_as(extended: type, cls: type) -> None:
     for names in (public_names(), registered_names()):
         if cls in names:
             names[extended] = names[cls]
+
+
+def ask_before_old_models(ask: Callable[[], None]) -> None:
+    """Has a function called before each model of `tensorflow.python.keras` is made.
+
+    Args:
+        ask: Raises if there must be none.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            ask()
+            return original(cls, *args, **kwargs)
+
+        return __new__
+
+    install(old_model_class(), "__new__", wrapper)
