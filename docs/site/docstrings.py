@@ -1,9 +1,10 @@
-"""Docstrings as the site shows them.
+"""Docstrings as pages show them: with examples as code, and with what members of PopART mean.
 
-Their examples are code: Markdown would take their `>>>` for quotations in quotations. Functions
-that are made from a table have no source to be read.
+Markdown would take the `>>>` of examples for quotations in quotations. Functions that are made
+from a table have no source to be read.
 """
 
+import ast
 import enum
 import inspect
 import re
@@ -48,6 +49,20 @@ class Setters(griffe.Extension):
 
 def _shown(default: Any) -> str:
     return str(default) if isinstance(default, enum.Enum) else repr(default)
+
+
+class Meanings(griffe.Extension):
+    """Lists what members of PopART's enumerations mean, which stands behind their numbers."""
+
+    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+        if cls.docstring and "Enumeration" in map(str, cls.bases):
+            cls.docstring.value = "\n".join([cls.docstring.value, "", *meanings(cls)])
+
+
+def meanings(cls: griffe.Class) -> list[str]:
+    """A line for each member of an enumeration that says what it means."""
+    values = {name: ast.literal_eval(str(each.value)) for name, each in cls.attributes.items()}
+    return [f"* `{name}`: {value[1]}" for name, value in values.items() if isinstance(value, tuple)]
 
 
 def fenced(docstring: str) -> str:

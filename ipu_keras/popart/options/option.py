@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-from ipu_keras.popart.options.values import Kind, kind_of
+from ipu_keras.popart.options.kinds import Kind, kind_of
 from ipu_keras.settings.option import Option, did_you_mean
 
 

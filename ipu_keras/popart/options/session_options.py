@@ -12,6 +12,16 @@ from ipu_keras.popart.options.enumerations import (
     SyntheticDataMode,
     VirtualGraphMode,
 )
+from ipu_keras.popart.options.kinds import (
+    TEXT,
+    Kind,
+    choice,
+    dict_of,
+    integer,
+    list_of,
+    one_of,
+    set_of,
+)
 from ipu_keras.popart.options.option import Effect, Setting, Settings
 from ipu_keras.popart.options.settings import (
     AccumulateOuterFragmentSettings,
@@ -21,16 +31,6 @@ from ipu_keras.popart.options.settings import (
     NumIOTiles,
     TensorLocation,
     TensorLocationSettings,
-)
-from ipu_keras.popart.options.values import (
-    TEXT,
-    Kind,
-    choice,
-    dict_of,
-    integer,
-    list_of,
-    one_of,
-    set_of,
 )
 from ipu_keras.settings import idle_reasons as why
 from ipu_keras.settings.option import idle_options
