@@ -16,7 +16,7 @@ from ipu_keras.functions.parts_for_xla import compiled_in_parts
 from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
-from ipu_keras.hooks.tensorflow.iterators import replace_iterators
+from ipu_keras.hooks.tensorflow.eager import replace_iterators
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
@@ -30,8 +30,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 

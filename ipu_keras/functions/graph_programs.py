@@ -32,7 +32,7 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
-from ipu_keras.settings.counts import divisors
+from ipu_keras.settings.arguments import divisors
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.accumulations import check_accumulations
 from ipu_keras.tracing.infeeds import is_traced_for_model

@@ -13,7 +13,7 @@ from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
 from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
 from ipu_keras.internals.tensorflow.functions import call_with_captures
-from ipu_keras.settings.counts import divisors
+from ipu_keras.settings.arguments import divisors
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
 from ipu_keras.tracing.extraction import ExtractedPart

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 
 # Characters in a line of a terminal; also where there is none, as in files and notebooks.
 _LEAST_WIDTH = 80

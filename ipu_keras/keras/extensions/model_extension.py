@@ -20,7 +20,7 @@ from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.ops.argument_checks import check_integer, converted
-from ipu_keras.settings.counts import MOST, positive_integer, positive_or_none
+from ipu_keras.settings.arguments import MOST, positive_integer, positive_or_none
 
 
 class Arguments:

@@ -38,7 +38,7 @@ from ipu_keras.keras.extensions.policies import refuse_policies
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class ModelOnIpu:

@@ -1,4 +1,4 @@
-"""Changes TensorFlow's functions behind all of its convolutions, and Keras's."""
+"""Changes TensorFlow's functions of neural networks, which Keras's layers call too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,3 +28,17 @@ def surround_convolutions(
 
     for name in _CONVOLUTIONS:
         install(nn_operations(), name, wrapper)
+
+
+def replace_training_batch_norm(is_replaced: Callable[[], bool], replacement: Callable) -> None:
+    """Lets another function normalize batches in training, while `is_replaced` says so."""
+
+    def wrapper(original: Callable) -> Callable:
+        def fused_batch_norm_v3(x, *args, is_training=True, **kwargs):
+            if is_training and is_replaced():
+                return replacement(x, *args, **kwargs)
+            return original(x, *args, is_training=is_training, **kwargs)
+
+        return fused_batch_norm_v3
+
+    install(nn_operations(), "fused_batch_norm_v3", wrapper)

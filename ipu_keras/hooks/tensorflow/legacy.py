@@ -1,6 +1,7 @@
-"""Changes how sessions of TensorFlow 1 run operations."""
+"""Changes TensorFlow 1: how its sessions run operations, and names that it lacks with Keras 3."""
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -86,3 +87,13 @@ def place_softly(wanted: Callable[[tf.Graph], bool]) -> None:
         return __init__
 
     install(session_class(), "__init__", wrapper)
+
+
+def give_legacy_names(layers: ModuleType, cells: ModuleType) -> None:
+    """Sets `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell` for the rest of the process.
+
+    With Keras 3 both are lazy modules that fail when they are used. Only a process that runs a
+    script of TensorFlow 1 gets here, so nothing undoes it, and it is in no table of hooks.
+    """
+    tf.compat.v1.layers = layers
+    tf.compat.v1.nn.rnn_cell = cells

@@ -1,10 +1,11 @@
-"""Changes what TensorFlow's eager context knows of devices: lists, and scopes of `tf.device`."""
+"""Changes what runs eagerly: lists of devices, scopes of `tf.device`, and how datasets are read."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ipu_keras.hooks.installation import install, uninstall
 from ipu_keras.internals.tensorflow.contexts import context_module
+from ipu_keras.internals.tensorflow.datasets import eager_iterator
 
 _LOGICAL, _PHYSICAL = "list_logical_devices", "list_physical_devices"
 _SCOPES = "_device_parsing_cache"
@@ -75,3 +76,21 @@ def undo_devices() -> None:
     uninstall(context, _SCOPES)
     uninstall(context.Context, _LOGICAL)
     uninstall(context.Context, _PHYSICAL)
+
+
+def replace_iterators(replaced_by: Callable[[Any], Iterator | None]) -> None:
+    """Lets another iterator stand in for one over a dataset, whenever an element is read.
+
+    TensorFlow has no hook for it, so the step method of its eager iterator is wrapped.
+    `replaced_by` may return `None` to read from TensorFlow's iterator, or raise so that nothing
+    is read.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def _next_internal(self):
+            other = replaced_by(self)
+            return original(self) if other is None else next(other)
+
+        return _next_internal
+
+    install(eager_iterator(), "_next_internal", wrapper)
