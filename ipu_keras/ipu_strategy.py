@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -219,7 +221,9 @@ class IPUStrategy(tf.distribute.Strategy):
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
         found = with_halves(concrete, SYSTEM.numerics)
         if found is not concrete:
-            self._halved[fn][key] = found
+            # Not with the function, which would keep itself alive.
+            signature = None if concrete is fn else inspect.signature(fn.python_function)
+            self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
@@ -369,6 +373,17 @@ def current_ipu_strategy() -> IPUStrategy | None:
         return None
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, IPUStrategy) else None
+
+
+def _called_with_defaults(
+    concrete: Any, signature: inspect.Signature | None, *args, **kwargs
+) -> Any:
+    """Calls a trace with the defaults of its function, which it does not know; `None` has none."""
+    if signature is None:
+        return concrete(*args, **kwargs)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return concrete(*bound.args, **bound.kwargs)
 
 
 def _traced(fn: Any, args, kwargs) -> Any:

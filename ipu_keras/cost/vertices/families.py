@@ -25,7 +25,7 @@ from ipu_keras.cost.vertices.copies import (
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast, cost_of_elementwise
 from ipu_keras.cost.vertices.lookups import cost_of_gather, cost_of_scatter
 from ipu_keras.cost.vertices.normalizations import cost_of_normalization
-from ipu_keras.cost.vertices.pooling import cost_of_pooling
+from ipu_keras.cost.vertices.pooled_windows import cost_of_pooling
 from ipu_keras.cost.vertices.products import cost_of_product
 from ipu_keras.cost.vertices.random_draws import cost_of_draw
 from ipu_keras.cost.vertices.reductions import cost_of_reduction

@@ -31,7 +31,7 @@ class Setting(Option):
     """An attribute that is checked when it is assigned; its docstring follows from the arguments.
 
     Args:
-        default: Its value at first.
+        default: The value before anything sets it.
         documentation: A sentence or two on what the option is about.
         effect: What it changes; `None` if it has no meaning here, or the option that holds its
             class says so.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.framework.function import Defun
 
 from ipu_keras.host.replicas.joint_batches import bytes_of_batch, can_join, joint_function
-from ipu_keras.host.rewrites.pooling_gradients import fast_pooling_gradients
+from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
 
 COUNT = 3

@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.host.rewrites.pooling_gradients import fast_pooling_gradients, max_pool_gradient
+from ipu_keras.host.rewrites.pooling import fast_pooling_gradients, max_pool_gradient
 from ipu_keras.host.rewrites.random_bits import compilable_random
 
 
