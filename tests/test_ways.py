@@ -13,8 +13,11 @@ from project_imports import PROJECT
 
 import ipu_keras
 from ipu_keras import popart
+from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.ops.replication_ops import replication_index
 
 PACKAGE = PROJECT / "ipu_keras"
 DOCUMENT = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
@@ -95,6 +98,27 @@ def test_from_an_onnx_file_to_anchors(tmp_path):
         np.testing.assert_array_equal(anchors[y], np.full((2, 2, 3), 47))
 
     check("From an ONNX file to anchors", run)
+
+
+def test_from_a_function_to_all_replicas():
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    strategy = IPUStrategy()
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+
+    @tf.function
+    def function(x):
+        variable.assign_add(tf.cast(replication_index(), tf.float32))
+        return cross_replica_sum(variable * x)
+
+    def run():
+        assert strategy.run(function, [tf.constant(2.0)]).numpy() == 2.0 + 4.0
+
+    check("From a function to all replicas", run)
+    SYSTEM.reset()
 
 
 def test_a_station_that_is_not_passed_is_seen(model):

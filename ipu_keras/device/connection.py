@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from ipu_keras.device.registration import IpuDevice
 from ipu_keras.machine.system import FIRST_ACQUIRED, SYSTEM
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.enumerations import DeviceConnectionType
 
 

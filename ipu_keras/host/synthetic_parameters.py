@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ipu_keras.host.replica_variables import is_random_state
+from ipu_keras.host.replicas.replica_variables import is_random_state
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags

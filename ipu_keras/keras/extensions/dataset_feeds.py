@@ -18,7 +18,7 @@ from ipu_keras.feeds.dataset_feed import (
 )
 from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyDatasetAdapter
 from ipu_keras.keras.extensions import data_checks
-from ipu_keras.keras.extensions.step_function import batch_format
+from ipu_keras.keras.extensions.batch_formats import batch_format
 from ipu_keras.runtime import FeedMemory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.synthetic_data import replaces_infeeds
