@@ -25,6 +25,7 @@ SOURCES: Mapping[str, str] = {
     "auto pipeline": "Graphcore ipu_tensorflow_addons, auto-pipelining cluster information",
     "ipu-stack": "osmarks, ipu-stack, measured on a C600 (third party)",
     "tessellate": "Graphcore Research, tessellate-ipu notebooks, measured on Bow",
+    "benchmark report": "ByteDance, ByteMLPerf, reports of the IPU and their configurations",
     "machine white paper": "Cambrian-AI Research, white paper on Graphcore's IPU-M2000",
     "caller": "given by the caller",
 }
@@ -61,7 +62,7 @@ class Target:
     """One generation of IPU and the system around it.
 
     Args:
-        name: One of `"gc2"`, `"gc200"` and `"bow"`.
+        name: One of `"gc2"`, `"gc200"`, `"bow"` and `"c600"`.
         clock_hz: Tile cycles per second.
         num_tiles: Tiles of one IPU.
         tile_bytes: SRAM of one tile, in bytes.
@@ -290,7 +291,15 @@ _BOW = dataclasses.replace(
     provenance={**_GC200.provenance, "clock_hz": Provenance("documents")},
 )
 
-TARGETS: Mapping[str, Target] = {target.name: target for target in (_GC2, _GC200, _BOW)}
+_C600 = dataclasses.replace(
+    _GC200,
+    name="c600",
+    # 280 TFLOPS of float16 on 1,472 tiles, of which each has 128 operations in a cycle.
+    clock_hz=1.486e9,
+    provenance={**_GC200.provenance, "clock_hz": Provenance("benchmark report")},
+)
+
+TARGETS: Mapping[str, Target] = {target.name: target for target in (_GC2, _GC200, _BOW, _C600)}
 DEFAULT_TARGET = "gc200"
 
 
@@ -298,7 +307,7 @@ def target_named(name: str) -> Target:
     """Returns the target of a name.
 
     Args:
-        name: One of `"gc2"` (Mk1), `"gc200"` (Mk2) and `"bow"`.
+        name: One of `"gc2"` (Mk1), `"gc200"` (Mk2), `"bow"` and `"c600"` (a card for inference).
 
     Raises:
         ValueError: No target has that name.

@@ -21,6 +21,7 @@ from ipu_keras.machine.target import (
         ("gc2", 318_767_104, 124.5e12, 31.1e12),
         ("gc200", 940_572_672, 250.6e12, 62.6e12),
         ("bow", 940_572_672, 348.6e12, 87.1e12),
+        ("c600", 940_572_672, 280e12, 70e12),
     ],
 )
 def test_peaks_of_an_ipu(name, memory, half, single):
@@ -42,7 +43,7 @@ def test_a_tile_is_made_of_elements_and_code_has_some_of_them(target):
 
 
 def test_another_name():
-    with pytest.raises(ValueError, match=r"one of gc2, gc200, bow\. Received: target='gc3'"):
+    with pytest.raises(ValueError, match=r"one of gc2, gc200, bow, c600\. Received: target='gc3'"):
         target_named("gc3")
 
 
