@@ -27,7 +27,7 @@ from ipu_keras.config import (
 from ipu_keras.dataset_benchmark import dataset_of
 from ipu_keras.device import DRIVER
 from ipu_keras.feeds.exported_tensors import export_dataset, export_graph_inputs
-from ipu_keras.functions.random_draws import restart_functions
+from ipu_keras.functions.seeded_draws import restart_functions
 from ipu_keras.internals.tensorflow.decorators import deprecated
 from ipu_keras.internals.tensorflow.operations import move_operation
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue

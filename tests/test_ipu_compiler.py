@@ -200,6 +200,8 @@ Pair = collections.namedtuple("Pair", "first second")
         (lambda x: (x, (x + 1, tf.stack([x, x]))), (0.0, (1.0, [0.0, 0.0]))),
         (lambda x: {"a": x, "b": [x + 1, None]}, {"a": 0.0, "b": [1.0, None]}),
         (lambda x: [Pair(x, {"c": x + 1})], [Pair(0.0, {"c": 1.0})]),
+        (lambda x: [None, x, Pair(None, x + 1)], [None, 0.0, Pair(None, 1.0)]),
+        (lambda x: Pair(None, x), Pair(None, 0.0)),
         (lambda x: (x, x + 1), [0.0, 1.0]),
         (lambda x: x, [0.0]),
     ],

@@ -118,7 +118,8 @@ def _taken_apart(returned: Any) -> tuple[list[Any], list[tf.Tensor], list[tf.Ope
     `ValueError` says that an operation comes before a tensor or is nested.
     """
     values = as_list(returned)
-    if not isinstance(returned, Mapping) and not any(map(tf.nest.is_nested, values)):
+    is_flat = not any(value is None or tf.nest.is_nested(value) for value in values)
+    if not isinstance(returned, Mapping) and is_flat:
         tensors, operations = tensors_then_operations(returned, _ORDER)
         return [list(range(len(tensors)))][: len(tensors)], tensors, operations
     leaves = tf.nest.flatten(returned)

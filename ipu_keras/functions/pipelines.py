@@ -60,25 +60,33 @@ class PipelineStep:
         if self.enqueue is not None and (tf.is_tensor(sent) or sent):
             self.enqueue(sent)
 
-    def _results(self, element: Any) -> list[tf.Tensor] | dict[str, tf.Tensor]:
+    def _results(self, element: Any) -> list[Any] | dict[str, Any]:
         """Returns what the last stage returns; each other one gets what the one before returned."""
         inputs, results = self.inputs, element
         for number, stage in enumerate(self.stages):
             with tf.name_scope(f"{stage_scope(number)}/"):
                 returned = call_with_element("pipeline stage", stage, inputs, results)
                 if isinstance(returned, Mapping):
-                    results = {name: tf.convert_to_tensor(one) for name, one in returned.items()}
+                    results = {name: _as_tensors(one) for name, one in returned.items()}
                 else:
                     results = _tensors(as_list(returned))
                 inputs = ()
         return results
 
 
-def _tensors(returned: Sequence[Any]) -> list[tf.Tensor]:
+def _tensors(returned: Sequence[Any]) -> list[Any]:
     """Returns a stage's tensors, which wait for the operations that it returned as well."""
     operations = [one for one in returned if isinstance(one, tf.Operation)]
     with tf.control_dependencies(operations):
-        return [tf.convert_to_tensor(one) for one in returned if not isinstance(one, tf.Operation)]
+        return [_as_tensors(one) for one in returned if not isinstance(one, tf.Operation)]
+
+
+def _as_tensors(returned: Any) -> Any:
+    """Returns a tensor; a structure with tensors in it stays one, and is not stacked."""
+    leaves = tf.nest.flatten(returned)
+    if tf.nest.is_nested(returned) and any(map(tf.is_tensor, leaves)):
+        return tf.nest.map_structure(tf.convert_to_tensor, returned)
+    return tf.convert_to_tensor(returned)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,11 @@ KERAS = (
         reason="models that are made in a strategy's scope get their extension",
     ),
     Hook(
+        owner="tensorflow.python.keras.engine.training.Model",
+        name="__new__",
+        reason="models of TensorFlow's old Keras are refused in a strategy's scope",
+    ),
+    Hook(
         owner="keras.Layer",
         name="__new__",
         reason="layers remember the pipeline stage in whose scope they were made",

@@ -50,10 +50,11 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         opt: The optimizer to wrap.
         num_mini_batches: How many batches make a weight update.
         offload_weight_update_variables: Whether variables that only the weight update needs
-            are kept in remote memory. `True` has no effect, with a warning: the host has none.
+            are kept in remote memory. `True` has no effect: the host has none, which a warning
+            says.
         replicated_optimizer_state_sharding: Whether each replica has only a part of those
-            variables; `None` if they are offloaded. `True` has no effect, with a warning: the
-            host keeps them once.
+            variables; `None` if they are offloaded. `True` has no effect: the host keeps them
+            once, which a warning says.
         dtype: Type of the accumulators: `None` for that of each variable, a dtype, or a function
             from a variable to one. The wrapped optimizer gets gradients of that type and has to
             cast them if it differs from the variable's, which TensorFlow's own do not.
@@ -276,10 +277,10 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
     Args:
         opt: The optimizer to wrap.
         num_mini_batches: How many batches make a weight update.
-        offload_weight_update_variables: `True` has no effect, as for
-            `GradientAccumulationOptimizerV2`.
-        replicated_optimizer_state_sharding: `True` has no effect, as for
-            `GradientAccumulationOptimizerV2`.
+        offload_weight_update_variables: `True` has no effect: the host has no remote memory,
+            which a warning says.
+        replicated_optimizer_state_sharding: `True` has no effect: the host keeps the state once,
+            which a warning says.
         dtype: Type of the accumulators, as for `GradientAccumulationOptimizerV2`.
         name: Prefix of the operations. Defaults to
             `"CrossReplicaGradientAccumulationOptimizerV2"`.

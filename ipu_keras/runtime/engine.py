@@ -39,6 +39,8 @@ class Engine:
         self.identical_replicas = False
         self.num_seedings = 0
         self.seed: int | None = None
+        # The streams of random numbers of functions, which start anew when a seed is set.
+        self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._num_running = 0

@@ -64,8 +64,8 @@ class Needs:
     """What traces of a function have shown it to need, and only a trace from the start can have.
 
     Args:
-        num_ipus: At least, for the replicas that its collectives name.
-        ipus_each: Of each replica, for shards that come after replicas have exchanged values.
+        num_ipus: How many IPUs the replicas need at least that collectives name.
+        ipus_each: How many each replica needs for shards behind an exchange of replicas.
     """
 
     num_ipus: int = 1
@@ -78,11 +78,7 @@ _needs: ContextVar[Needs | None] = ContextVar("needs", default=None)
 
 @contextlib.contextmanager
 def needing(needs: Needs) -> Iterator[None]:
-    """While a function is traced, notes in `needs` what it needs, and takes what is there already.
-
-    Args:
-        needs: It changes where the trace fails as it was made for less.
-    """
+    """While a function is traced, takes `needs`, and adds to them what a trace fails without."""
     token = _needs.set(needs)
     try:
         yield
@@ -97,11 +93,7 @@ def needed_ipus() -> int:
 
 
 def need_replicas(count: int) -> None:
-    """Notes that what is being traced is for a multiple of some replicas.
-
-    Args:
-        count: How many.
-    """
+    """Notes that what is being traced is for a multiple of `count` replicas."""
     needs, replicas = _needs.get(), _replicas.get()
     if needs is not None and replicas is not None:
         needs.num_ipus = math.lcm(needs.num_ipus, count * replicas.ipus_each)

@@ -752,3 +752,29 @@ def test_names_of_feeds_need_not_be_names_of_operations():
         with v1.Session() as session:
             session.run(run)
             assert session.run(dequeued)[0].tolist() == [1.0] * 4
+
+
+def test_results_of_a_last_stage_keep_their_structure():
+    """And what one stage gives another; nothing is stacked, of equal shapes or not."""
+    configure(2)
+    with tf.Graph().as_default(), v1.Session() as session:
+        infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(2)).repeat())
+        outfeed = IPUOutfeedQueue()
+
+        def first(x):
+            return [x, x + 1], {"halved": x / 2}
+
+        def last(pair, named):
+            one, two = pair
+            return {"pair": [one, two], "rows": (tf.fill([2], named["halved"]), one * two)}
+
+        with ipu_scope("/device:IPU:0"):
+            compiled = compile_computation(
+                lambda: pipeline([first, last], 4, infeed_queue=infeed, outfeed_queue=outfeed)
+            )
+        dequeued = outfeed.dequeue()
+        session.run(infeed.initializer)
+        session.run(compiled)
+        found = session.run(dequeued)
+    assert [each.tolist() for each in found["pair"]] == [[2.0] * 4, [3.0] * 4]
+    assert [each.tolist() for each in found["rows"]] == [[[1.0, 1.0]] * 4, [6.0] * 4]

@@ -122,6 +122,12 @@ def model():
     return keras.Model(inputs, keras.ops.relu(dense()(inputs)) + 1.0, name="model")
 
 
+def old_model():
+    from tensorflow.python.keras.engine.training import Model
+
+    return [cls.__name__ for cls in type(Model(name="old")).__mro__]
+
+
 def layer_attributes():
     return sorted(vars(dense()))
 
@@ -171,6 +177,7 @@ EXERCISES = {
     "make_callable": session_callable,
     "keras.Model.__new__": made_model,
     "keras.Layer.__new__": layer_attributes,
+    "tensorflow.python.keras.engine.training.Model.__new__": old_model,
     "__init__": node_attributes,
     "keras.Layer.__call__": layer_call,
     "keras.Operation.__call__": operation_call,

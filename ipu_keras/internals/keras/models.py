@@ -20,6 +20,9 @@ _FUNCTIONAL = PrivateName(
         },
     ),
 )
+_OLD_MODEL = PrivateName(
+    "tensorflow.python.keras.engine.training", "Model", Class(members={"__new__": Function("cls")})
+)
 # Apart from `_FUNCTIONAL`, because finding what a class assigns reads byte code. That name is
 # looked up when the package is imported, which must take no time; this one when a graph is
 # looked at.
@@ -121,3 +124,8 @@ def regularizer_attribute() -> str:
     """Names the attribute of a weight's regularizer, as setting the public one checks its type."""
     _VARIABLE.get()
     return "_regularizer"
+
+
+def old_model_class() -> Any:
+    """`Model` of the Keras in TensorFlow itself, which is no longer `tf.keras`."""
+    return _OLD_MODEL.get()

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from ipu_keras.hooks.keras.construction import tell_of_models
+from ipu_keras.hooks.keras.old_models import ask_before_old_models
 from ipu_keras.hooks.keras.saved_names import save_as
 from ipu_keras.internals.keras.models import Functional
 from ipu_keras.ipu_strategy import current_ipu_strategy
@@ -18,6 +19,17 @@ def attach_extensions() -> None:
     """Makes `keras.Model` look for a strategy whenever an instance is made; further calls do
     nothing."""
     tell_of_models(_extend)
+    ask_before_old_models(_refuse_old_models)
+
+
+def _refuse_old_models() -> None:
+    if current_ipu_strategy() is not None:
+        raise RuntimeError(
+            "Models of `tensorflow.python.keras`, the old Keras that TensorFlow keeps for itself, "
+            "do not run on IPUs. Use those of `keras` or of `tf.keras`: `import keras` in place "
+            "of `from tensorflow.python import keras`. Received: one made in the scope of an "
+            "IPUStrategy"
+        )
 
 
 def _extend(model: keras.Model) -> None:

@@ -270,8 +270,10 @@ class ModelOnIpu:
 
     def build(self, element: ElementFormat) -> None:
         """Builds the model for batches of this format, of which Keras reads shapes and dtypes
-        only."""
+        only. Data that lack labels which the model's loss needs are a ValueError."""
         self.adopt_optimizers()
+        if not self.steps.any_overridden:
+            self.steps.check_labels(element)
         if is_built(self._model):
             return  # even if for other data: Keras builds nothing a second time
         specs = element.unflatten([tf.TensorSpec(s.shape, s.dtype) for s in element.specs])

@@ -50,9 +50,10 @@ class ModelOptions:
         self._ipu.set(prefetch_depth=depth, infeed_name=name)
 
     def set_outfeed_queue_options(self, **kwargs) -> None:
-        """Checks options of the outfeeds, and warns that none of them has an effect.
+        """Checks options of the outfeeds, and uses none of them.
 
-        Results of an execution are handed over as soon as it ends, without a buffer.
+        Has no effect: results of an execution are handed over as soon as it ends, without a buffer,
+        which a warning says.
 
         Args:
             **kwargs: `buffer_depth`, a positive integer, and `feed_name`, a text.

@@ -4,6 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
+from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.training import TensorFlowTrainer
 from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations
 from ipu_keras.keras.extensions.named_parts import with_named_parts
@@ -40,6 +43,19 @@ class ModelSteps:
     def overrides(self, step: str) -> bool:
         """Whether the model's class has its own `step`, which is a name such as `"train_step"`."""
         return getattr(type(self._model), step) is not getattr(TensorFlowTrainer, step)
+
+    def check_labels(self, element: ElementFormat) -> None:
+        """Refuses data without labels where Keras's own step gives them to a loss."""
+        model = self._model
+        _, labels, _ = keras.utils.unpack_x_y_sample_weight(element.structure)
+        has_own_loss = type(model).compute_loss is not keras.Model.compute_loss
+        if labels is None and model.loss and not has_own_loss:
+            raise ValueError(
+                "Data without labels cannot train or test a model whose loss compares its outputs "
+                "with them. Pass the labels as `y`, or a dataset of pairs of inputs and labels; a "
+                "loss that needs none is added with `add_loss` or computed by `compute_loss`, and "
+                f"the model compiled without `loss`. Received: no labels, loss={model.loss!r}"
+            )
 
     def accumulates_logs(self, name: str) -> bool:
         """Whether the outfeed of a program has one result for all of its steps.
@@ -93,7 +109,16 @@ class ModelSteps:
         def pipeline_of(num_steps: int) -> Pipeline | None:
             return self._on_ipu.stages.pipeline(name == "train", num_steps, name)
 
-        return Layout(num_replicas=self._on_ipu.num_replicas, pipeline_of=pipeline_of)
+        return Layout(
+            num_replicas=self._on_ipu.num_replicas,
+            pipeline_of=pipeline_of,
+            check=self._check_of(name),
+        )
+
+    def _check_of(self, name: str) -> Callable[[ElementFormat], None]:
+        if name == "predict" or self.overrides(f"{name}_step"):
+            return lambda element: None
+        return self.check_labels
 
     def _logging_function(self, name: str, step: Callable, layout: Layout) -> StepFunction:
         options = self._on_ipu.options

@@ -85,14 +85,7 @@ def check_completeness(calls: Sequence[LayerCall], stages: Sequence[int | None])
 
 
 def refuse_without_stage(layer: str) -> NoReturn:
-    """Refuses a layer of a pipelined model that has no stage.
-
-    Args:
-        layer: Its name.
-
-    Raises:
-        ValueError: Always.
-    """
+    """Refuses a layer, by its name, of a pipelined model that has no stage."""
     raise noted(
         ValueError(
             "All layers of a pipelined model must have an associated pipeline stage. "

@@ -40,13 +40,15 @@ class Layout:
     """How a model's steps are spread over accumulation, replicas and stages.
 
     The fields that `Program` has too mean the same here. `pipeline_of` gives the pipeline of a
-    program with a number of steps.
+    program with a number of steps, and `check` is called with the format of batches before a
+    program is made of them.
     """
 
     update: Callable[[list], Any] | None = None
     accumulation: Accumulation = field(default_factory=Accumulation)
     num_replicas: int = 1
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
+    check: Callable[[ElementFormat], None] = lambda element: None
 
 
 class BatchFormats:
@@ -204,6 +206,7 @@ class StepFunction:
         key = (*element.key, num_steps)
         layout = self._layout
         if key not in self._executables:
+            layout.check(element)
             program = Program(
                 name=self._name,
                 step=self._run_step,

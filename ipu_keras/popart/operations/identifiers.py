@@ -48,7 +48,7 @@ def getSupportedOperations(includeInternal: bool = False) -> list[OperatorIdenti
     """Returns the operations that models may have, each in all versions that differ.
 
     Args:
-        includeInternal: Has no effect here, as no operation exists in programs only.
+        includeInternal: Has no effect: no operation exists in programs only.
 
     Returns:
         A sorted list of identifiers.
@@ -131,7 +131,7 @@ def getSupportedOperationsDefinition(
     """Returns the definitions of the operations that models may have.
 
     Args:
-        includeInternal: Has no effect, as for `getSupportedOperations`.
+        includeInternal: Has no effect: no operation exists in programs only.
 
     Returns:
         A dictionary from identifiers to definitions.

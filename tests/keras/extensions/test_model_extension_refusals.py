@@ -210,3 +210,40 @@ def test_models_in_graphs_of_sessions(strategy):
         ):
             run(x)
     assert model.predict(x, batch_size=2, verbose=0).shape == (2, 1)
+
+
+def test_models_of_the_old_keras(strategy):
+    from tensorflow.python import keras as old
+
+    message = "Models of `tensorflow.python.keras`, the old Keras that TensorFlow keeps for itself"
+    for make in (old.Sequential, old.Model, lambda: old.Model(name="subclassed")):
+        with strategy.scope(), raises(RuntimeError, message):
+            make()
+    assert old.Sequential().layers == []
+
+
+class OwnLoss(keras.Model):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean(y_pred**2)
+
+
+def model_of(strategy, cls, loss):
+    with strategy.scope():
+        inputs = keras.Input((2,))
+        model = cls(inputs, keras.layers.Dense(1)(inputs))
+        model.compile("sgd", loss)
+    return model
+
+
+def test_data_without_labels(strategy):
+    x = np.ones((2, 2), "float32")
+    model = model_of(strategy, keras.Model, "mse")
+    for run in (
+        lambda: model.fit(x, batch_size=2),
+        lambda: model.evaluate(x, batch_size=2),
+        lambda: model.train_on_batch(x),
+    ):
+        with raises(ValueError, "Data without labels cannot train or test a model whose loss"):
+            run()
+    assert model.predict(x, batch_size=2, verbose=0).shape == (2, 1)
+    assert model_of(strategy, OwnLoss, None).evaluate(x, batch_size=2, verbose=0) >= 0

@@ -5,7 +5,6 @@ for a device they draw the same numbers from variables, which sessions and eager
 """
 
 import secrets
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.functions.place import current_place, is_placed, outermost_graph
-from ipu_keras.hooks.tensorflow.random_draws import replace_draws
+from ipu_keras.hooks.tensorflow.drawn_numbers import replace_draws
 from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.runtime.engine import Engine
@@ -48,10 +47,10 @@ class _Stream:
 
     Args:
         variable: Philox's counter of two words, and its key.
-        engine: Of the device that the program runs on.
-        seeds: Those of the operation, both zero if it has none.
-        number: Among those of its graph.
-        num_seedings: How often the device had been seeded when it was traced.
+        engine: The engine of the device that the program runs on.
+        seeds: The two seeds of the operation, both zero if it has none.
+        number: The number of the operation among those of its graph that draw.
+        num_seedings: How often the device had been seeded when the operation was traced.
     """
 
     variable: Any
@@ -71,27 +70,14 @@ class _Stream:
         return [0, _signed(stream), _signed(seed)]
 
 
-# Those of functions, by the engine of their device.
-_of_functions: weakref.WeakKeyDictionary[Engine, list[weakref.ref[_Stream]]] = (
-    weakref.WeakKeyDictionary()
-)
-
-
 def serve_draws() -> None:
     """Has what is traced for an IPU draw random numbers from streams that can start anew."""
     replace_draws(_is_replaced, _draw)
 
 
 def restart_functions(engine: Engine) -> None:
-    """Starts streams of functions anew, as their device was seeded.
-
-    Args:
-        engine: Of the device.
-    """
-    streams = [stream for one in _of_functions.get(engine, ()) if (stream := one()) is not None]
-    if streams:
-        _of_functions[engine] = [weakref.ref(stream) for stream in streams]
-    for stream in streams:
+    """Starts the streams of functions anew, as their device was seeded."""
+    for stream in engine.streams:
         stream.variable.assign(stream.start())
 
 
@@ -151,7 +137,7 @@ def _new_stream(seeds: tuple[int, int]) -> _Stream:
             stream.variable.assign(stream.start())
     holder.add_to_collection(_COLLECTION, stream)
     if not in_session:
-        _of_functions.setdefault(engine, []).append(weakref.ref(stream))
+        engine.streams.add(stream)
     return stream
 
 
