@@ -36,6 +36,7 @@ from ipu_keras.machine.target import TARGETS, Target
 POINTS = Path(__file__).resolve().parent / "hardware" / "poplibs_benchmarks.tsv"
 
 _TARGETS: Mapping[str, str] = {"IpuModel1": "gc2", "IpuModel2": "gc200"}
+_SDK = 2.0
 
 # Why no program stands for a kind of rows.
 NOT_EXPRESSED: Mapping[str, str] = {
@@ -82,6 +83,11 @@ class Row:
             return default
         first, *rest = self.numbers(name)
         return first, rest[0] if rest else first
+
+    @property
+    def hardware(self) -> Target:
+        """The target, with the software of the tests."""
+        return TARGETS[self.target].with_numbers(sdk=_SDK)
 
     @property
     def dtype(self) -> str:
@@ -351,7 +357,7 @@ def _convolution(row: Row) -> ModelledProgram:
     layer.forward(source)
     layer.input_gradient(gradient)
     program.update(layer.weights, layer.weight_gradient(source, gradient))
-    return program.model(TARGETS[row.target])
+    return program.model(row.hardware)
 
 
 def _octave_convolution(row: Row) -> ModelledProgram:
@@ -366,7 +372,7 @@ def _octave_convolution(row: Row) -> ModelledProgram:
     for each in octaves.layers:
         octaves.add_gradients(each)
     octaves.add_up()
-    return octaves.program.model(TARGETS[row.target])
+    return octaves.program.model(row.hardware)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -454,7 +460,7 @@ def _fully_connected(row: Row) -> ModelledProgram:
     program.product(source, weights, (2, 1))
     program.product(gradient, weights, (2, 2))
     program.update(weights, program.product(source, gradient, (1, 1)))
-    return program.model(TARGETS[row.target])
+    return program.model(row.hardware)
 
 
 def _matrix_product(row: Row) -> ModelledProgram:
@@ -463,7 +469,7 @@ def _matrix_product(row: Row) -> ModelledProgram:
     left, right = program.argument(1, m, k), program.argument(1, k, n)
     addend = program.argument(1, m, n)
     program.sum(addend, program.product(left, right, (2, 1)))
-    return program.model(TARGETS[row.target])
+    return program.model(row.hardware)
 
 
 def _pooling(row: Row) -> ModelledProgram:
@@ -484,7 +490,7 @@ def _pooling(row: Row) -> ModelledProgram:
         operation="add",
         **_window(size, stride, padding),
     )
-    return program.model(TARGETS[row.target])
+    return program.model(row.hardware)
 
 
 _REDUCTIONS = {"ADD": "add", "SQUARE_ADD": "add", "MAX": "maximum"}
@@ -500,9 +506,8 @@ def _reduction(row: Row) -> ModelledProgram:
     zero = program.add("constant", (), value=0.0)
     left = [n for axis, n in enumerate(shape) if axis not in axes]
     program.add("reduce", left, source, zero, dimensions=axes, operation=_REDUCTIONS[how])
-    target = TARGETS[row.target]
-    tiles = row.number("tiles-per-ipu", target.num_tiles)
-    return program.model(target.with_numbers(num_tiles=tiles))
+    tiles = row.number("tiles-per-ipu", row.hardware.num_tiles)
+    return program.model(row.hardware.with_numbers(num_tiles=tiles))
 
 
 def _embedding(row: Row) -> ModelledProgram:
@@ -544,7 +549,7 @@ def _embedding(row: Row) -> ModelledProgram:
         operation="add",
     )
     program.results.append(updated.name)
-    return program.model(TARGETS[row.target])
+    return program.model(row.hardware)
 
 
 def _recurrent(row: Row) -> ModelledProgram:
@@ -577,7 +582,7 @@ def _recurrent(row: Row) -> ModelledProgram:
     source = tf.TensorSpec((steps, batch, width), dtype)
     specs = [source, tf.TensorSpec((steps, batch, units), dtype)] if trains else [source]
     step = tf.function(all_passes if trains else forward)
-    return ipu_keras.profile(step, *specs, target=row.target).model
+    return ipu_keras.profile(step, *specs, target=row.hardware).model
 
 
 def _ctc_loss(row: Row) -> ModelledProgram:
@@ -601,7 +606,7 @@ def _ctc_loss(row: Row) -> ModelledProgram:
         tf.TensorSpec((batch,), tf.int32),
         tf.TensorSpec((batch,), tf.int32),
     )
-    return ipu_keras.profile(tf.function(loss), *specs, target=row.target).model
+    return ipu_keras.profile(tf.function(loss), *specs, target=row.hardware).model
 
 
 _MODELLED: Mapping[str, Callable[[Row], ModelledProgram]] = {

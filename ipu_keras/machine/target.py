@@ -88,6 +88,7 @@ class Target:
         host_bytes_per_second: Bandwidth between the host and one IPU.
         host_latency_cycles: Beginning and end of a copy between host and IPU.
         stack_bytes: Stacks of one tile's threads.
+        sdk: Release of Graphcore's software whose libraries plan and compute.
         remote_bytes_per_second: Bandwidth between the memory of a machine and all of its IPUs.
         machine_ipus: IPUs of a machine, which share that memory.
         has_measured_convolutions: Whether times of convolutions on this hardware were published,
@@ -126,6 +127,7 @@ class Target:
     host_bytes_per_second: float
     host_latency_cycles: int
     stack_bytes: int = 3168
+    sdk: float = 3.4
     remote_bytes_per_second: float = 20.0e9
     machine_ipus: int = 4
     has_measured_convolutions: bool = False
@@ -216,6 +218,8 @@ _MK1: dict[str, Provenance] = {
     "host_bytes_per_second": Provenance("microbenchmarks", _C),
     "host_latency_cycles": Provenance("microbenchmarks", _C),
     "stack_bytes": Provenance("memory guide", _G),
+    # The formulas of vertices are those of that time.
+    "sdk": Provenance("poplibs"),
     # Of machines with IPUs of the second generation; those before had no such memory.
     "remote_bytes_per_second": Provenance("machine white paper", _G),
     "machine_ipus": Provenance("machine white paper"),
@@ -260,6 +264,8 @@ _GC2 = Target(
     link_bytes_per_second=55.0e9,
     host_bytes_per_second=5.86e9,
     host_latency_cycles=14_000,
+    # Of the microbenchmarks, which had poplibs' tag 1.0.49.
+    sdk=1.0,
     # By the microbenchmarks, of which `benchmarks/hardware/convolutions_gc2.csv` has the numbers.
     has_measured_convolutions=True,
     provenance=_MK1,

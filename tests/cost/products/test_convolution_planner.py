@@ -11,7 +11,7 @@ from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
-GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]
+GC2, GC200 = TARGETS["gc2"].with_numbers(sdk=2.0), TARGETS["gc200"]
 
 
 def test_golden_on_one_tile():
