@@ -187,7 +187,7 @@ def amp_nx1(
     out_groups: Count,
     conv_groups: Count = 1,
     kernel_height: int = 1,
-    dilation: int = 1,
+    worker_elements: Count | None = None,
 ) -> Count:
     """A convolution in the matrix unit: weights are loaded for each element of the kernel.
 
@@ -198,8 +198,8 @@ def amp_nx1(
         kernel_rows: Rows of the kernel, outer dimensions included.
         in_groups: Groups of input channels: `channels_per_unit / kernel_height` each.
         kernel_height: Rows of the kernel whose weights are loaded together: 1, 2 or 4.
-        dilation: Input dilation over all dimensions: one position in as many meets a given
-            element of the kernel.
+        worker_elements: Positions of the busiest worker at which an element of the kernel meets
+            an input, as dilated and padded inputs have zeros that are no work; by default all.
     """
     # Supervisor cycles to set up the pointers of as many rows.
     pointers = {1: 15, 2: 46, 4: 60}
@@ -211,8 +211,9 @@ def amp_nx1(
     workers = target.num_workers
     row = row_cycles(target, dtype=dtype, partials_dtype=partials_dtype)
     load = _weight_load_cycles(target, dtype, partials_dtype)
-    met = ceil_divide(field_elements, dilation)
-    elements = ceil_divide(met, workers)
+    elements = worker_elements
+    if elements is None:
+        elements = ceil_divide(field_elements, workers)
     segments = row_segments(elements, row_elements)
     outer = ceil_divide(kernel_rows, kernel_height)
     worker = _amp_nx1_worker(target, dtype, partials_dtype, row, elements, segments)

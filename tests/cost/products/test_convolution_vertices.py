@@ -178,7 +178,7 @@ def test_dilated_inputs_meet_fewer_elements():
     sizes = {"row_elements": 24, "kernel_rows": 3, "kernel_columns": 3}
     sizes |= {"in_groups": 2, "out_groups": 2}
     dense = vertices.amp_nx1(GC2, **MIXED, **sizes, field_elements=960)
-    dilated = vertices.amp_nx1(GC2, **MIXED, **sizes, field_elements=960, dilation=4)
+    dilated = vertices.amp_nx1(GC2, **MIXED, **sizes, field_elements=960, worker_elements=40)
     assert dense / 4 < dilated < dense / 2
 
 
