@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ipu_keras import popart
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.model.data_types import narrowed
-from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.table import operation_of
 

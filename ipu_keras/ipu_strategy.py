@@ -17,6 +17,7 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.iterators import replace_iterators
+from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
@@ -86,12 +87,14 @@ class IPUStrategy(tf.distribute.Strategy):
         self.enable_keras_extensions = has_extensions
         # All are by the user's function, and weak, so that a function that is dropped is freed:
         # its programs, its function for all replicas, and for XLA, which may not compile it as a
-        # whole, the same function in parts.
+        # whole, the same function in parts; and, by what it is called with, what computes its
+        # halves as an IPU does.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._halved: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -206,12 +209,22 @@ class IPUStrategy(tf.distribute.Strategy):
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
-        call = replicated or self._in_parts.get(fn, fn)
+                if replicated is None:
+                    self._note_halves(fn, key, args, kwargs)
+        call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
         with programs.running(key):
             return call(*args, **kwargs)
 
+    def _note_halves(self, fn: Any, key: Any, args, kwargs) -> None:
+        """Makes what computes halves as an IPU does; a function without any is called as it is."""
+        concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
+        found = with_halves(concrete, SYSTEM.numerics)
+        if found is not concrete:
+            self._halved[fn][key] = found
+
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
+            self._halved[fn] = {}
             self._programs[fn] = FunctionPrograms(
                 fn, self._call_in_replica, self._ipu_device, compile_program=compiled
             )

@@ -32,6 +32,27 @@ def options_of_which_nobody_was_told():
         loaded.OPTION_WARNINGS.forget()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_gradients_of_another_file():
+    """Frees the graphs of a file's tests when it is over: in a whole run they take gigabytes.
+
+    TensorFlow registers a gradient for each call of a `tf.custom_gradient` in a graph, as Keras
+    and this package have them. It forgets none, and each keeps its graph.
+    """
+    before = set(_gradients())
+    yield
+    registered = _gradients()
+    for name in set(registered) - before:
+        if name.startswith("CustomGradient-"):
+            del registered[name]
+
+
+def _gradients():
+    """TensorFlow's registered gradients by name, with those of operations."""
+    loaded = sys.modules.get("tensorflow.python.framework.ops")
+    return loaded.gradient_registry._registry if loaded else {}
+
+
 @pytest.fixture
 def xla_from_the_start(monkeypatch):
     """Has XLA compile programs for their first execution, where tests are of what it makes.

@@ -117,6 +117,9 @@ def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield name
             case ast.AnnAssign(target=ast.Name(id=name)) if name[0] != "_":
                 yield name
+            case ast.ImportFrom(module=str(module), names=[ast.alias(name="*")]):
+                handed_on = importlib.import_module(module)
+                yield from getattr(handed_on, "__all__", None) or public_names(_source(module))
             case ast.ImportFrom(names=imported):
                 yield from (each.name for each in imported if each.asname == each.name)
             case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=inner):

@@ -105,7 +105,7 @@ def test_files_outside_of_the_models_folder_are_seen(onnx_folder, monkeypatch):
             onnx_files.note_opened("open", (path, "r", 0))
         raise KeyError("x")
 
-    monkeypatch.setattr("ipu_keras.popart.model.loading.load", load)
+    monkeypatch.setattr("ipu_keras.popart.files.loading.load", load)
     secret = str(onnx_folder.parent / "secret.bin")
     assert onnx_files.verdict_on(0) == f"OUTSIDE: {[secret, '/etc/passwd']}"
 

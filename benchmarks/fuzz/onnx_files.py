@@ -247,7 +247,7 @@ def _verdict(source: Any, called: str) -> str:
 
 def _loaded(source: Any, called: str) -> tuple[str, Any]:
     from ipu_keras.popart.exceptions import popart_exception
-    from ipu_keras.popart.model.loading import load
+    from ipu_keras.popart.files.loading import load
 
     _STATE["watches"] = True
     try:

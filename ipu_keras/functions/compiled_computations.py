@@ -27,11 +27,14 @@ from ipu_keras.functions.place import Place, placed_on
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.sessions import SessionStep, before_runs, mark
 from ipu_keras.functions.traces_again import Traces
+from ipu_keras.host.halves import with_halves
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
 from ipu_keras.internals.tensorflow.operations import set_control_input, set_input
 from ipu_keras.internals.tensorflow.variable_scopes import changeable
 from ipu_keras.ir import TensorSpec
+from ipu_keras.machine.numerics import Numerics
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
@@ -194,6 +197,8 @@ class _Computation:
         self._programs: tuple[GraphProgram, ...] = ()
         self._concrete: Any = None
         self._shards = self._num_replicas = 1
+        # How it computes halves; `None` if there are none in it.
+        self._numerics: Numerics | None = None
         self._results: list[tf.Tensor] = []
         self._operation: Any = None
         self._placement = ""
@@ -252,8 +257,10 @@ class _Computation:
         _check_captures(self._concrete)
         with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
             whole = _by_all(self._concrete, specs, self._place)
+            halved = with_halves(whole, SYSTEM.numerics)
+        self._numerics = None if halved is whole else SYSTEM.numerics
         with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
-            found = whole(*self._given)
+            found = halved(*self._given)
         operations = reversed(self._graph.get_operations())
         call = next(op for op in operations if "PartitionedCall" in op.type)
         step = SessionStep(
@@ -266,7 +273,7 @@ class _Computation:
         return list(found), call
 
     def _settle(self) -> None:
-        """Traces again for the replicas that there are, before sessions have seen the graph."""
+        """Traces again for what was configured meanwhile, before sessions have seen the graph."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -276,7 +283,8 @@ class _Computation:
             num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         except ValueError:
             return  # the error is raised when it runs
-        if num_replicas == self._num_replicas:
+        has_changed = self._numerics not in (None, SYSTEM.numerics)
+        if num_replicas == self._num_replicas and not has_changed:
             return
         with contextlib.ExitStack() as opened:
             opened.enter_context(changeable(self._graph))

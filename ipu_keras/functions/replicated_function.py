@@ -10,8 +10,10 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.traces_again import traced_again
+from ipu_keras.host.halves import with_halves
 from ipu_keras.host.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing import graph_of, replicated
 from ipu_keras.tracing.replication import Needs, needing
 
@@ -66,7 +68,8 @@ class ReplicatedFunction:
     def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
         graph = graph_of(concrete)
         found = run_by_all(concrete, graph, Place(self._device), jit_compile=self._jit_compile)
-        return found or (ReplicaVariables([concrete], 1, self._device), concrete)
+        variables, run = found or (ReplicaVariables([concrete], 1, self._device), concrete)
+        return variables, with_halves(run, SYSTEM.numerics)
 
 
 def _spec(value: Any) -> Any:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.host.first_steps import FirstSteps, steps_before_xla
+from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
 from ipu_keras.host.replica_values import Captures
@@ -267,7 +268,8 @@ class HostCallable:
     def _make_sure_of_function(self) -> None:
         if self._function is None:
             with tf.device(self._device.name):
-                self._function = self._build()
+                self._function = with_halves(self._build(), self._plan.program.numerics)
+                self._device.register_program(self._function.inference_fn.name.decode())
 
     @property
     def variables(self) -> ReplicaVariables | None:
@@ -311,7 +313,6 @@ class HostCallable:
         carried = program.carried * program.num_replicas
         specs += [tf.TensorSpec(s.shape, s.dtype) for s in carried]
         concrete = function.get_concrete_function(*specs)
-        self._device.register_program(concrete.function_def.signature.name)
         return concrete
 
     def _leave_xla(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.settings.argument_errors import noted
 from ipu_keras.settings.flags import (
     ENVIRONMENT_VARIABLE,
@@ -140,6 +141,13 @@ class System:
     def config(self) -> Any:
         """The frozen copy of the active `IPUConfig`, `None` when nothing is configured."""
         return self._config
+
+    @property
+    def numerics(self) -> Numerics:
+        """How programs compute with halves that are made now."""
+        if self._config is None:
+            return Numerics()
+        return Numerics(nanoo=self._config.floating_point_behaviour.nanoo)
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:

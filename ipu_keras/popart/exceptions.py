@@ -5,6 +5,14 @@ As in release 2.1 they are unrelated classes, so that catching one catches no ot
 
 from ipu_keras.settings.names import legible
 
+__all__ = [
+    "OutOfMemoryError",
+    "popart_exception",
+    "popart_internal_exception",
+    "poplar_exception",
+    "poplibs_exception",
+]
+
 
 def _text(error: Exception) -> str:
     """Returns the message without control characters, which names in a hostile model may have."""

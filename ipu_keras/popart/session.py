@@ -1,27 +1,32 @@
-"""`popart.session`: the sessions that scripts use, over the cores in `sessions`.
-
-They raise `OutOfMemoryException` where PopART's bindings fill in an `OutOfMemoryError`.
-"""
+"""`popart.session`: the sessions that scripts use; their methods are in `popart/sessions`."""
 
 import os
 from typing import Any
 
-import numpy as np
-
 from ipu_keras._missing_names import missing_attribute
+from ipu_keras.popart.devices.info import DeviceInfo
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.optimizers.optimizer import Optimizer
 from ipu_keras.popart.options.patterns import Patterns
 from ipu_keras.popart.options.session_options import SessionOptions
-from ipu_keras.popart.sessions.arguments import check_arguments
 from ipu_keras.popart.sessions.dataflow import DataFlow
-from ipu_keras.popart.sessions.documented import SessionMethods
-from ipu_keras.popart.sessions.inference import _InferenceSessionCore
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
-from ipu_keras.popart.sessions.training import _TrainingSessionCore
+from ipu_keras.popart.sessions.session import Session, _InferenceSessionCore
+from ipu_keras.popart.sessions.trained import _TrainingSessionCore
 
 # As in `popart.core`: lets `from popart.session import name` show the error of `__getattr__`.
 __path__: list[str] = []
+
+# C++ bindings would refuse a wrong type with the signature of the overload; users need to know
+# what makes the right one, as `acquire` methods return None when no device is free.
+_HOW = {
+    DataFlow: "Make one with popart.DataFlow(batchesPerStep, {'output': AnchorReturnType('All')}).",
+    DeviceInfo: "Get one of a popart.DeviceManager; its acquire methods return None where none is "
+    "free.",
+    InputShapeInfo: "Make one with popart.InputShapeInfo(), and `add` shapes to it.",
+    Patterns: "Make one with popart.Patterns(), or leave it out.",
+    SessionOptions: "Make one with popart.SessionOptions(), or leave it out.",
+}
 
 
 class OutOfMemoryException(popart_exception):
@@ -58,23 +63,8 @@ def makedirsAndCheckWritable(path: str) -> None:
         raise OSError(f"The folder {path!r} cannot be written to.")
 
 
-class _NamedErrors(SessionMethods):
-    """What sessions have in addition to PopART's bindings, or in place of these."""
-
-    @property
-    def dataFlow(self) -> DataFlow:
-        """The `DataFlow` that says what a step takes and returns."""
-        return self._session.flow
-
-    @property
-    def replicationFactor(self) -> int:
-        """The number of copies of the graph that run at the same time."""
-        return self._session.size.replicas
-
-    @property
-    def accumulationFactor(self) -> int:
-        """The number of micro-batches of a batch on each replica."""
-        return self._session.size.accumulation
+class _RaisesOutOfMemory(Session):
+    """Raises errors of programs that do not fit, which the bindings fill into an argument."""
 
     def compileAndExport(self, filename: str) -> None:  # type: ignore[override]
         """Compiles the program, and writes it to a file that `loadExecutable` reads.
@@ -90,17 +80,6 @@ class _NamedErrors(SessionMethods):
         error = OutOfMemoryError()
         super().compileAndExport(filename, error)
         _raise_unless_successful(error)
-
-    def initAnchorArrays(self) -> dict[str, np.ndarray]:
-        """Makes arrays for the results of a step.
-
-        Returns:
-            Arrays of the device's types by name of anchor. For `"All"` their shape is `(batches
-            per step, accumulation, replicas)` without those that are 1, then that of the tensor;
-            for `"EveryN"` the batches are divided by N; for `"Final"` and `"Sum"` only replicas
-            come before the shape of the tensor.
-        """
-        return self._session.anchor_arrays()
 
     def prepareDevice(self, loadEngine: bool = True) -> None:  # type: ignore[override]
         """Compiles the program for the device.
@@ -118,7 +97,7 @@ class _NamedErrors(SessionMethods):
         _raise_unless_successful(error)
 
 
-class InferenceSession(_NamedErrors, _InferenceSessionCore):
+class InferenceSession(_RaisesOutOfMemory, _InferenceSessionCore):
     """Runs an ONNX model for inference.
 
     Args:
@@ -162,13 +141,13 @@ class InferenceSession(_NamedErrors, _InferenceSessionCore):
         userOptions: SessionOptions = SessionOptions(),  # noqa: B008 - as documented
     ):
         patterns = Patterns() if patterns is None else patterns
-        check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
+        _check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
         _InferenceSessionCore.__init__(
             self, fnModel, dataFlow, deviceInfo, inputShapeInfo, userOptions, patterns
         )
 
 
-class TrainingSession(_NamedErrors, _TrainingSessionCore):
+class TrainingSession(_RaisesOutOfMemory, _TrainingSessionCore):
     """Trains an ONNX model.
 
     Args:
@@ -234,7 +213,7 @@ class TrainingSession(_NamedErrors, _TrainingSessionCore):
         name: str = "training",
     ):
         patterns = Patterns() if patterns is None else patterns
-        check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
+        _check_arguments(dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions)
         _TrainingSessionCore.__init__(
             self,
             fnModel,
@@ -247,6 +226,25 @@ class TrainingSession(_NamedErrors, _TrainingSessionCore):
             patterns,
             name,
         )
+
+
+def _check_arguments(
+    dataFlow: Any, deviceInfo: Any, inputShapeInfo: Any, patterns: Any, userOptions: Any
+) -> None:
+    """Raises a `TypeError` that says how to make the argument if one is of another type."""
+    given = {
+        "dataFlow": (dataFlow, DataFlow),
+        "deviceInfo": (deviceInfo, DeviceInfo),
+        "inputShapeInfo": (inputShapeInfo, InputShapeInfo),
+        "patterns": (patterns, Patterns),
+        "userOptions": (userOptions, SessionOptions),
+    }
+    for name, (value, kind) in given.items():
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"`{name}` must be a popart.{kind.__name__}. Received: {name}={value!r} of type "
+                f"{type(value).__name__}. {_HOW[kind]}"
+            )
 
 
 def _raise_unless_successful(error: OutOfMemoryError) -> None:

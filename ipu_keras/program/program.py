@@ -6,10 +6,11 @@ validated here, once, whoever built it; `host` alone decides how it is executed.
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_keras.ir import TensorSpec
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program.device_choices import DeviceChoices
 from ipu_keras.program.pipeline import Pipeline
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
@@ -79,6 +80,7 @@ class Program:
             such a list.
         model_name: Name of the Keras model whose step it is; `None` if there is none.
         device_choices: What it is compiled for; `None` for what is configured.
+        numerics: How it computes with halves.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -106,6 +108,7 @@ class Program:
     carried: tuple[TensorSpec, ...] = ()
     model_name: str | None = None
     device_choices: DeviceChoices | None = None
+    numerics: Numerics = field(default_factory=Numerics)
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

@@ -243,7 +243,8 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     nanoo: bool
     """Make a half-precision overflow NaN; otherwise it is the largest number, 65504.
 
-    Today: No effect: The host computes, where such an overflow is infinite.
+    Today: Applied by all programs that are compiled from then on. Models whose optimizer
+    scales the loss dynamically have NaN in any case, as it looks for that.
     """
     set_all: bool
     """Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.

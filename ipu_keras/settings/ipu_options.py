@@ -268,7 +268,8 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         bool,
         False,
         "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
-        why_idle="The host computes, where such an overflow is infinite.",
+        effect="Applied by all programs that are compiled from then on. Models whose optimizer "
+        "scales the loss dynamically have NaN in any case, as it looks for that.",
     ),
     _option(
         "floating_point_behaviour.set_all",

@@ -1,6 +1,7 @@
 """Examples of docstrings are code on the site."""
 
 import docstrings
+import griffe
 
 
 def test_each_example_ends_at_an_empty_line():
@@ -13,3 +14,11 @@ def test_each_example_ends_at_an_empty_line():
 
 def test_a_docstring_without_an_example_stays():
     assert docstrings.fenced("Greater: a >> b.") == "Greater: a >> b."
+
+
+def test_members_of_enumerations_say_what_they_mean():
+    with griffe.temporary_visited_module(
+        'class Mode(Enumeration):\n    """A mode."""\n    Off = 0, "it is off."\n    On = 1\n',
+        extensions=griffe.load_extensions(docstrings.Meanings),
+    ) as module:
+        assert module["Mode"].docstring.value == "A mode.\n\n* `Off`: it is off."

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.compat import v1
 
-from ipu_keras.ops import normalization, normalization_ops
+from ipu_keras.ops import normalization_ops, normalized_groups
 from ipu_keras.ops.normalization_ops import group_norm, instance_norm, layer_norm
 
 X = np.random.default_rng(0).normal(1.0, 2.0, (2, 3, 5, 6)).astype("float32")
@@ -96,7 +96,7 @@ def test_a_large_mean_does_not_hide_the_variance():
 @pytest.mark.parametrize("strided", [False, True])
 def test_gradients_are_those_of_differences(strided):
     def function(x, gamma, beta):
-        return normalization.normalize_groups(
+        return normalized_groups.normalize_groups(
             x,
             gamma,
             beta,
@@ -116,7 +116,7 @@ def test_gradients_are_those_of_differences(strided):
 
 def test_gradients_over_axes_are_those_of_differences():
     def function(x, gamma, beta):
-        return normalization.normalize_axes(
+        return normalized_groups.normalize_axes(
             x, gamma, beta, axes=[-1, 1], epsilon=0.01, kind="LayerNorm"
         )
 
@@ -247,6 +247,6 @@ def test_inputs_that_do_not_fit(norm):
             norm(X, epsilon=epsilon)
 
 
-@pytest.mark.parametrize("module", [normalization, normalization_ops])
+@pytest.mark.parametrize("module", [normalized_groups, normalization_ops])
 def test_examples(module):
     assert doctest.testmod(module).failed == 0

@@ -16,8 +16,8 @@ from ipu_keras.popart.builder import (
     Builder,
 )
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.graphs.methods import onnx_methods
-from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.operations.evaluation import outputs_of
 
 VERSIONS = range(6, 12)

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import tensorflow as tf
-from ipu_keras.keras.profiling import profile
 
+from ipu_keras.keras.model_profile import profile
 from ipu_keras.machine.target import TARGETS
 
 

@@ -95,6 +95,11 @@ def copied_to(tensor: Any, device_name: str) -> Any:
     return tensor._copy(device_name=device_name)
 
 
+def function_definition(name: str) -> Any:
+    """Returns the definition of a function that TensorFlow knows, a `FunctionDef` of its own."""
+    return eager_context().get_function_def(name)
+
+
 def may_record() -> bool:
     """Whether a tape may record what is computed now; a public tape tells that only of itself."""
     return _COULD_RECORD.get()()

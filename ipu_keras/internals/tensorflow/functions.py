@@ -3,7 +3,7 @@
 The public types show signatures and graphs, and nothing of how a function is called.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -31,7 +31,22 @@ _INFERENCE = PrivateName(
 _ATOMIC = PrivateName(
     "tensorflow.python.eager.polymorphic_function.atomic_function",
     "AtomicFunction",
-    Class("name", "function_type"),
+    Class(
+        "name",
+        "function_type",
+        "call_options",
+        "children",
+        "graph",
+        members={
+            "__init__": Function(
+                "self",
+                "name",
+                "bound_context",
+                "function_type",
+                keywords=("children", "call_options", "cached_graph"),
+            )
+        },
+    ),
 )
 _INTERPOLATION = PrivateName(
     "tensorflow.python.eager.polymorphic_function.atomic_function",
@@ -128,6 +143,50 @@ class EagerCall:
                 self._name, [*tensors, *self._captures], self._num_outputs
             )
         return self._packed(outputs)
+
+
+def defined_like(concrete: Any, definitions: Mapping[str, Any]) -> Any:
+    """Makes a traced function that runs other definitions than those of its graph.
+
+    Args:
+        concrete: A `tf.ConcreteFunction` whose signature, captures and graph it has.
+        definitions: The new `FunctionDef`s of what it calls, and of itself as the last, by the
+            names that they take the place of.
+
+    Returns:
+        A `tf.ConcreteFunction`, which keeps the given one alive. Gradients are those of its graph.
+    """
+    make, context = _ATOMIC.get(), eager_context()
+    for definition in definitions.values():
+        context.add_function_def(definition)
+    known = {function.name.decode(): function for function in _with_called(concrete.inference_fn)}
+    # A graph is given the function's own children only, so all that is called is among them.
+    whole = concrete.inference_fn
+    made: list[Any] = []
+    for name, definition in definitions.items():
+        like = known[name]
+        made.append(
+            make(
+                definition.signature.name,
+                context,
+                like.function_type,
+                children=[*known.values(), *made] if like is whole else [like],
+                call_options=like.call_options,
+                cached_graph=like.graph,
+            )
+        )
+    found = _INFERENCE.get()(made[-1])
+    # Structured calls look these up, which whoever traces a function sets.
+    found._arg_keywords = concrete._arg_keywords
+    found._num_positional_args = concrete._num_positional_args
+    return found
+
+
+def _with_called(function: Any) -> Iterator[Any]:
+    """Yields an atomic function and all that it calls, once or more."""
+    yield function
+    for called in function.children:
+        yield from _with_called(called)
 
 
 def traced_where_variables_are_made(

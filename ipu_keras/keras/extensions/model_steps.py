@@ -155,4 +155,6 @@ class ModelSteps:
             model_name=self._model.name,
             logs_each_step=logs_each_step,
             formats=self._on_ipu.formats,
+            # It lowers its scale where gradients overflow, which the largest half would hide.
+            shows_overflow=isinstance(self._model.optimizer, keras.optimizers.LossScaleOptimizer),
         )

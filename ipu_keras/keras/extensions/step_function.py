@@ -25,6 +25,7 @@ from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
@@ -87,6 +88,7 @@ class StepFunction:
         logs_each_step: Whether the results, which are then those of all steps, are logs for
             callbacks of each step.
         formats: Formats of the batches that the model was given before.
+        shows_overflow: Whether halves that overflow are NaN whatever is configured.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class StepFunction:
         model_name: str | None = None,
         logs_each_step: bool = False,
         formats: BatchFormats | None = None,
+        shows_overflow: bool = False,
     ):
         self._name = name
         self._step = step
@@ -121,6 +124,7 @@ class StepFunction:
         self._model_name = model_name
         self._logs_each_step = logs_each_step
         self._formats = BatchFormats() if formats is None else formats
+        self._shows_overflow = shows_overflow
         self._executables: dict[tuple, Executable] = {}
         self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
@@ -223,6 +227,7 @@ class StepFunction:
                 first_steps=self._first_steps,
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
+                numerics=Numerics(nanoo=True) if self._shows_overflow else SYSTEM.numerics,
             )
             self._executables[key] = self._compile(program, element)
         return key, self._executables[key]

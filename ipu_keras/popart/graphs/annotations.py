@@ -11,7 +11,9 @@ from typing import Any
 from onnx import AttributeProto
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs.annotation_names import (
+from ipu_keras.popart.graphs.attributes import attribute_of, value_of
+from ipu_keras.popart.graphs.node_attributes import NodeAttributes
+from ipu_keras.popart.model.annotation_names import (
     AVAILABLE_MEMORY,
     COMM_GROUP,
     EXCLUDE_PATTERNS,
@@ -29,10 +31,10 @@ from ipu_keras.popart.graphs.annotation_names import (
     SERIALIZE_MATMUL_PRECISION,
     VIRTUAL_GRAPH,
 )
-from ipu_keras.popart.graphs.attributes import attribute_of, value_of
-from ipu_keras.popart.graphs.node_attributes import NodeAttributes
 from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
 from ipu_keras.popart.options.settings import CommGroup, TensorLocation
+
+__all__ = ["AttributeContextManager", "KeyValueContextManager", "NameContextManager"]
 
 _ON_CHIP = TensorLocation()
 _PARTIALS_TYPES = ("FLOAT", "HALF")

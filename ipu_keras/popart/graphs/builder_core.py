@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.graphs import opsets
 from ipu_keras.popart.graphs.annotations import Annotations, NameContextManager
 from ipu_keras.popart.graphs.attributes import attribute_of_any
@@ -25,9 +26,10 @@ from ipu_keras.popart.graphs.tensor_types import (
 from ipu_keras.popart.model.data_types import number_of
 from ipu_keras.popart.model.external_data import check_unused, note_written
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.options.enumerations import RecomputeType
 from ipu_keras.store.atomic_files import write_atomically
+
+__all__ = ["defaultAiGraphcoreOpset", "defaultAiOnnxMlOpset", "defaultAiOnnxOpset"]
 
 DEFAULT_AI_ONNX_ML = 1
 DEFAULT_AI_GRAPHCORE = 1

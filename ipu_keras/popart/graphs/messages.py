@@ -8,10 +8,10 @@ import onnx
 from onnx import numpy_helper
 from onnx.helper import OP_SET_ID_VERSION_MAP
 
+from ipu_keras.popart.files.messages import all_tensors
 from ipu_keras.popart.graphs.draft import GraphDraft
 from ipu_keras.popart.graphs.names import Names
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 
 # PopART's IR version of models up to opset 8, and of newer ones. In the older one, each initialiser

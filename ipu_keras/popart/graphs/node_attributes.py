@@ -1,13 +1,29 @@
 """The methods of builders that read and write attributes of single nodes."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from onnx import AttributeProto, NodeProto
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.graphs.attributes import attribute_of_any, value_of
 from ipu_keras.popart.graphs.draft import GraphDraft
+
+Reader = TypeVar("Reader", bound=Callable[..., Any])
+
+
+def _reading(method: Reader) -> Reader:
+    """Documents what methods that return an attribute's value take and raise."""
+    method.__doc__ = f"""{method.__doc__}
+
+        Args:
+            attributeName: The name of the attribute.
+            nodeOutputNames: A set of the ids of all outputs of the node.
+
+        Raises:
+            popart_exception: The node has no such attribute, or one of another type.
+        """
+    return method
 
 
 class NodeAttributes:
@@ -55,83 +71,41 @@ class NodeAttributes:
         node = self.node_of(nodeOutputNames)
         return any(each.name == attributeName for each in node.attribute)
 
+    @_reading
     def getInt64NodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> int:
-        """Returns the value of an attribute that is an integer.
+        """Returns the value of an attribute that is an integer."""
+        return self._value(attributeName, nodeOutputNames, AttributeProto.INT)
 
-        Args:
-            attributeName: The name of the attribute.
-            nodeOutputNames: A set of the ids of all outputs of the node.
-
-        Raises:
-            popart_exception: The node has no such attribute, or one of another type.
-        """
-        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.INT)
-
+    @_reading
     def getInt64VectorNodeAttribute(
         self, attributeName: str, nodeOutputNames: Iterable[str]
     ) -> list[int]:
-        """Returns the value of an attribute that is a list of integers.
+        """Returns the value of an attribute that is a list of integers."""
+        return self._value(attributeName, nodeOutputNames, AttributeProto.INTS)
 
-        Args:
-            attributeName: The name of the attribute.
-            nodeOutputNames: A set of the ids of all outputs of the node.
-
-        Raises:
-            popart_exception: The node has no such attribute, or one of another type.
-        """
-        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.INTS)
-
+    @_reading
     def getFloatNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> float:
-        """Returns the value of an attribute that is a floating point number.
+        """Returns the value of an attribute that is a floating point number."""
+        return self._value(attributeName, nodeOutputNames, AttributeProto.FLOAT)
 
-        Args:
-            attributeName: The name of the attribute.
-            nodeOutputNames: A set of the ids of all outputs of the node.
-
-        Raises:
-            popart_exception: The node has no such attribute, or one of another type.
-        """
-        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.FLOAT)
-
+    @_reading
     def getFloatVectorNodeAttribute(
         self, attributeName: str, nodeOutputNames: Iterable[str]
     ) -> list[float]:
-        """Returns the value of an attribute that is a list of floating point numbers.
+        """Returns the value of an attribute that is a list of floating point numbers."""
+        return self._value(attributeName, nodeOutputNames, AttributeProto.FLOATS)
 
-        Args:
-            attributeName: The name of the attribute.
-            nodeOutputNames: A set of the ids of all outputs of the node.
-
-        Raises:
-            popart_exception: The node has no such attribute, or one of another type.
-        """
-        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.FLOATS)
-
+    @_reading
     def getStringNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> str:
-        """Returns the value of an attribute that is a string.
+        """Returns the value of an attribute that is a string."""
+        return self._value(attributeName, nodeOutputNames, AttributeProto.STRING)
 
-        Args:
-            attributeName: The name of the attribute.
-            nodeOutputNames: A set of the ids of all outputs of the node.
-
-        Raises:
-            popart_exception: The node has no such attribute, or one of another type.
-        """
-        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.STRING)
-
+    @_reading
     def getStringVectorNodeAttribute(
         self, attributeName: str, nodeOutputNames: Iterable[str]
     ) -> list[str]:
-        """Returns the value of an attribute that is a list of strings.
-
-        Args:
-            attributeName: The name of the attribute.
-            nodeOutputNames: A set of the ids of all outputs of the node.
-
-        Raises:
-            popart_exception: The node has no such attribute, or one of another type.
-        """
-        return value_of(self.found(attributeName, nodeOutputNames), AttributeProto.STRINGS)
+        """Returns the value of an attribute that is a list of strings."""
+        return self._value(attributeName, nodeOutputNames, AttributeProto.STRINGS)
 
     def removeNodeAttribute(self, attributeName: str, nodeOutputNames: Iterable[str]) -> None:
         """Removes an attribute from a node.
@@ -156,6 +130,9 @@ class NodeAttributes:
             popart_exception: There is no such node.
         """
         return [each.name for each in self.node_of(nodeOutputNames).attribute]
+
+    def _value(self, attributeName: str, nodeOutputNames: Iterable[str], kind: int) -> Any:
+        return value_of(self.found(attributeName, nodeOutputNames), kind)
 
     def found(self, attributeName: str, nodeOutputNames: Any) -> AttributeProto:
         """Returns an attribute of a node, or raises a `popart_exception` if there is none."""

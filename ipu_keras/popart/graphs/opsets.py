@@ -10,13 +10,6 @@ from typing import Any
 from onnx import AttributeProto, GraphProto
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs.annotation_names import (
-    AVAILABLE_MEMORY,
-    CYCLE_BACK_OFF,
-    PARTIALS_TYPE,
-    PLAN_TYPE,
-    RESERVED_TILES,
-)
 from ipu_keras.popart.graphs.attributes import attribute_of
 from ipu_keras.popart.graphs.debug_context import DebugContext, one_name
 from ipu_keras.popart.graphs.draft import GraphDraft
@@ -36,7 +29,25 @@ from ipu_keras.popart.graphs.multi_convolution import (
     multiconv_attributes,
     multiconv_inputs,
 )
+from ipu_keras.popart.model.annotation_names import (
+    AVAILABLE_MEMORY,
+    CYCLE_BACK_OFF,
+    PARTIALS_TYPE,
+    PLAN_TYPE,
+    RESERVED_TILES,
+)
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
+
+__all__ = [
+    "AiGraphcoreOpset1",
+    "AiOnnxMlOpset1",
+    "AiOnnxOpset6",
+    "AiOnnxOpset7",
+    "AiOnnxOpset8",
+    "AiOnnxOpset9",
+    "AiOnnxOpset10",
+    "AiOnnxOpset11",
+]
 
 # How many inputs and outputs the graphs of operations have beyond those of the operation. A Loop's
 # body also returns whether to go on; branches of an If have no inputs.

@@ -1,1 +1,1 @@
-"""Reads, checks and writes ONNX models; what their operations mean is left to `operations`."""
+"""ONNX models as frozen values, and their tensors; what operations mean is left to `operations`."""

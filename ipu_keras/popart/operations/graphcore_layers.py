@@ -11,7 +11,7 @@ from ipu_keras.ops.normalized_groups import normalize_groups, operation_of
 from ipu_keras.ops.recurrent import lstm as lstm_sequence
 from ipu_keras.ops.recurrent import lstm_inference
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs import annotation_names
+from ipu_keras.popart.model import annotation_names
 from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.operations import convolutions
 from ipu_keras.popart.operations.operation import graphcore_operation

@@ -11,6 +11,14 @@ from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS
 from ipu_keras.popart.options.enumerations import DataType
 
+__all__ = [
+    "OpDefinition",
+    "OperatorIdentifier",
+    "getSupportedOperations",
+    "getSupportedOperationsDefinition",
+    "getUnsupportedOperations",
+]
+
 # The opsets at which PopART 2.1 ends, by domain.
 _LAST = {AI_ONNX: 11, AI_ONNX_ML: 1}
 

@@ -1,5 +1,6 @@
-"""Random numbers, which are drawn from the seed of the session."""
+"""Random numbers and dropout, which draw from the seed of the session."""
 
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -46,6 +47,33 @@ def bernoulli(x, *, dtype=None, seed=None, context):
     return tf.cast(drawn < tf.cast(x, drawn.dtype), dtype)
 
 
+@operation("Dropout", since=10, elementwise=True, is_random=True)
+def dropout(x, *, ratio, context):
+    return _dropped(x, ratio, context, tf.bool)
+
+
+@operation("Dropout", since=12, static=["ratio", "training_mode"], is_random=True)
+def dropout_12(x, ratio=None, training_mode=None, *, seed=None, context):
+    # Since version 12 the input decides, whatever the session does: exporters set it in models that
+    # are to be trained. Before, PopART drops in training sessions.
+    if training_mode is None or not training_mode.item():
+        return x, tf.ones_like(x, tf.bool)
+    share = 0.5 if ratio is None else float(ratio.item())
+    if share and seed is not None:
+        _check_no_seed(seed)
+    return _dropped(x, share, replace(context, is_training=True), tf.bool)
+
+
+@operation("Dropout", since=7, elementwise=True, is_random=True)
+def dropout_7(x, *, ratio, context):
+    return _dropped(x, ratio, context, x.dtype)
+
+
+@operation("Dropout", since=6, elementwise=True, is_random=True)
+def dropout_6(x, *, is_test, ratio, context):
+    return _dropped(x, ratio, context, x.dtype, is_test)
+
+
 def _normal(shape: Any, dtype: tf.DType, mean: float, scale: float, seed: Any) -> Any:
     return tf.random.stateless_normal(shape, seed, mean, scale, dtype)
 
@@ -55,14 +83,25 @@ def _uniform(shape: Any, dtype: tf.DType, low: float, high: float, seed: Any) ->
 
 
 def _seed(attribute: float | None, context: Any) -> Any:
-    check_no_seed(attribute)
+    _check_no_seed(attribute)
     return context.seed()
 
 
-def check_no_seed(attribute: float | None) -> None:
+def _check_no_seed(attribute: float | None) -> None:
     """Raises a `popart_exception` if a node has a seed of its own."""
     if attribute is not None:
         raise popart_exception(
             "The optional attribute `seed` is not supported: a session has one seed for all "
             f"its random numbers. Received: seed={attribute}. Use session.setRandomSeed instead."
         )
+
+
+def _dropped(x, ratio, context, mask_dtype, is_test=False):
+    if not 0 <= ratio < 1:
+        raise popart_exception(f"`ratio` must be at least 0 and less than 1. Received: {ratio}")
+    if is_test or not context.is_training or ratio == 0:
+        return x, tf.ones_like(x, mask_dtype)
+    random = tf.random.stateless_uniform(tf.shape(x), context.seed())
+    kept = random >= ratio
+    # Not `tf.where`, which would hide what is not finite: on IPUs it stays so.
+    return x * tf.cast(kept, x.dtype) * (1 / (1 - ratio)), tf.cast(kept, mask_dtype)

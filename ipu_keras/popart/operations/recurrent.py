@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -210,11 +211,31 @@ def _with_layout(layer: Operation) -> Operation:
         every, *last = layer(_swapped(x), w, r, b, sequence_lens, *inner, **attributes)
         return tf.transpose(every, [2, 0, 1, 3]), *map(_swapped, last)
 
+    return _version(layer, 14, "layout", laid_out)
+
+
+def _first_version(layer: Operation, since: int) -> Operation:
+    """Declares the first version of a layer, with an attribute `output_sequence`.
+
+    It says whether all states are wanted, and is not needed: as in all versions, a node names the
+    outputs that it wants.
+    """
+
+    def without_choice(*inputs, output_sequence, **attributes):
+        return layer(*inputs, **attributes)
+
+    return _version(layer, since, "output_sequence", without_choice)
+
+
+def _version(
+    layer: Operation, since: int, attribute: str, function: Callable[..., Any]
+) -> Operation:
+    """Declares another version of a layer, which has one more attribute."""
     signature = inspect.signature(layer.function)
-    layout = inspect.Parameter("layout", inspect.Parameter.KEYWORD_ONLY)
-    of_both = signature.replace(parameters=[*signature.parameters.values(), layout])
-    laid_out.__signature__ = of_both  # type: ignore[attr-defined]
-    return operation(layer.kind, since=14)(laid_out)
+    added = inspect.Parameter(attribute, inspect.Parameter.KEYWORD_ONLY)
+    of_both = signature.replace(parameters=[*signature.parameters.values(), added])
+    function.__signature__ = of_both  # type: ignore[attr-defined]
+    return operation(layer.kind, since=since)(function)
 
 
 def _swapped(x: tf.Tensor) -> tf.Tensor:
@@ -222,117 +243,7 @@ def _swapped(x: tf.Tensor) -> tf.Tensor:
 
 
 rnn_14, gru_14, lstm_14 = map(_with_layout, (rnn, gru, lstm))
-
-
-# The first versions have an attribute `output_sequence` for whether all states are wanted. It is
-# not needed: as in all versions, a node names the outputs that it wants.
-
-
-@operation("RNN", since=1)
-def rnn_1(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    *,
-    activation_alpha=None,
-    activation_beta=None,
-    activations,
-    clip=None,
-    direction,
-    hidden_size=None,
-    output_sequence,
-):
-    return rnn(
-        x,
-        w,
-        r,
-        b,
-        sequence_lens,
-        initial_h,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-    )
-
-
-@operation("GRU", since=3)
-def gru_3(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    *,
-    activation_alpha=None,
-    activation_beta=None,
-    activations=None,
-    clip=None,
-    direction,
-    hidden_size=None,
-    linear_before_reset,
-    output_sequence,
-):
-    return gru(
-        x,
-        w,
-        r,
-        b,
-        sequence_lens,
-        initial_h,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        linear_before_reset=linear_before_reset,
-    )
-
-
-@operation("LSTM", since=1)
-def lstm_1(
-    x,
-    w,
-    r,
-    b=None,
-    sequence_lens=None,
-    initial_h=None,
-    initial_c=None,
-    p=None,
-    *,
-    activation_alpha=None,
-    activation_beta=None,
-    activations=None,
-    clip=None,
-    direction,
-    hidden_size=None,
-    input_forget,
-    output_sequence,
-):
-    return lstm(
-        x,
-        w,
-        r,
-        b,
-        sequence_lens,
-        initial_h,
-        initial_c,
-        p,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        hidden_size=hidden_size,
-        input_forget=input_forget,
-    )
+rnn_1, gru_3, lstm_1 = _first_version(rnn, 1), _first_version(gru, 3), _first_version(lstm, 1)
 
 
 def _sequences(x, w, r, b, lengths, direction, activations, num_gates, hidden_size):

@@ -1,13 +1,13 @@
 """Finds the operation and the attribute defaults that a node means, by domain, kind and version."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType, ModuleType
 
 import onnx.defs
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import AI_ONNX
+from ipu_keras.popart.model.graph import AI_ONNX, OnnxModel
 from ipu_keras.popart.operations import (
     activations,
     arithmetic,
@@ -17,7 +17,6 @@ from ipu_keras.popart.operations import (
     constants,
     control_flow,
     convolutions,
-    dropout,
     elementary_functions,
     expansion,
     graphcore_effects,
@@ -43,44 +42,11 @@ from ipu_keras.popart.operations import (
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART, UNCHANGED, what_instead
 from ipu_keras.popart.operations.operation import Operation
 
-_FAMILIES = (
-    activations,
-    arithmetic,
-    blocks,
-    casts,
-    comparisons,
-    constants,
-    control_flow,
-    convolutions,
-    dropout,
-    elementary_functions,
-    expansion,
-    graphcore_effects,
-    graphcore_elementwise,
-    graphcore_layers,
-    graphcore_tensors,
-    grids,
-    indexing,
-    losses,
-    normalization,
-    pooling,
-    products,
-    quantization,
-    random,
-    recurrent,
-    reductions,
-    regions,
-    resizing,
-    sequences,
-    shapes,
-    strings,
-)
 
-
-def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
+def _collected(modules: Iterable[object]) -> Mapping[tuple[str, str], tuple[Operation, ...]]:
     found: dict[tuple[str, str], list[Operation]] = {}
-    for family in families:
-        for each in vars(family).values():
+    for family in modules:
+        for each in vars(family).values() if isinstance(family, ModuleType) else ():
             if isinstance(each, Operation):
                 found.setdefault((each.domain, each.kind), []).append(each)
     return MappingProxyType(
@@ -88,8 +54,8 @@ def _collected(families: tuple[ModuleType, ...]) -> Mapping[tuple[str, str], tup
     )
 
 
-# By domain and kind, with the newest version last.
-OPERATIONS = _collected(_FAMILIES)
+# By domain and kind, with the newest version last: those of all families that are imported above.
+OPERATIONS = _collected(tuple(globals().values()))
 
 
 def operation_of(domain: str, kind: str, version: int) -> Operation:
@@ -108,6 +74,14 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
     raise popart_exception(
         f"Unknown operation {kind!r} of the domain {domain!r}. It is none of those that "
         f"docs/popart.md lists. {what_instead(domain, kind)}".rstrip()
+    )
+
+
+def draws(model: OnnxModel) -> bool:
+    """Whether any operation of a model, or of a graph within it, may draw random numbers."""
+    return any(
+        operation_of(node.domain, node.kind, model.opsets.get(node.domain, 1)).is_random
+        for node in model.graph.all_nodes()
     )
 
 

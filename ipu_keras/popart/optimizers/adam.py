@@ -12,8 +12,8 @@ from ipu_keras.popart.optimizers.optimizer import (
 )
 from ipu_keras.popart.optimizers.values import OptimizerValueMap
 from ipu_keras.popart.options.enumerations import AdamMode, DataType, WeightDecayMode
+from ipu_keras.popart.options.kinds import BOOL, one_of
 from ipu_keras.popart.options.settings import ClipNormSettings
-from ipu_keras.popart.options.values import BOOL, one_of
 
 
 class Adam(Optimizer):

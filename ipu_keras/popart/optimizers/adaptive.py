@@ -13,7 +13,7 @@ from ipu_keras.popart.optimizers.optimizer import (
 )
 from ipu_keras.popart.optimizers.values import OptimizerValueMap
 from ipu_keras.popart.options.enumerations import AdaptiveMode, DataType, WeightDecayMode
-from ipu_keras.popart.options.values import BOOL, one_of
+from ipu_keras.popart.options.kinds import BOOL, one_of
 
 
 class Adaptive(Optimizer):

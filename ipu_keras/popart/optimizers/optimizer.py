@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.optimizers.values import OptimizerValue, OptimizerValueMap
 from ipu_keras.popart.options.enumerations import DataType
+from ipu_keras.popart.options.kinds import Kind, list_of, one_of
 from ipu_keras.popart.options.settings import ClipNormSettings
-from ipu_keras.popart.options.values import Kind, list_of, one_of
 
 LOSS_SCALING = "lossScaling"
 

@@ -14,8 +14,8 @@ from ipu_keras.popart.optimizers.optimizer import (
 )
 from ipu_keras.popart.optimizers.values import OptimizerValueMap
 from ipu_keras.popart.options.enumerations import DataType, SGDAccumulatorAndMomentum
+from ipu_keras.popart.options.kinds import one_of
 from ipu_keras.popart.options.settings import ClipNormSettings
-from ipu_keras.popart.options.values import one_of
 
 
 class SGD(Optimizer):

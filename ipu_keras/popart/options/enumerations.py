@@ -1,12 +1,34 @@
 """The enumerations of PopART, with the values that they have there."""
 
 import enum
+from typing import Self
 
 from ipu_keras.popart.exceptions import popart_exception
 
 
 class Enumeration(enum.Enum):
-    """Members print as `VirtualGraphMode.Manual`, and `int` gives their numbers."""
+    """Members print as `VirtualGraphMode.Manual`, and `int` gives their numbers.
+
+    Behind its number a member may have what it means, which the docstring of its class then says.
+    """
+
+    _value_: int
+    _meaning: str
+
+    def __new__(cls, number: int, meaning: str = "") -> Self:
+        member = object.__new__(cls)
+        member._value_ = number
+        member._meaning = meaning
+        return member
+
+    def __init_subclass__(cls) -> None:
+        lines = []
+        for member in cls:
+            names = [f"`{name}`" for name, each in cls.__members__.items() if each is member]
+            if member._meaning:
+                lines.append(f"* {', '.join(names)}: {member._meaning}")
+        if lines:
+            cls.__doc__ = "\n".join([f"{cls.__doc__}\n", *lines])
 
     def __int__(self) -> int:
         return self.value
@@ -38,73 +60,47 @@ class DataType(Enumeration):
 
 
 class InitType(Enumeration):
-    """What a new tensor holds.
+    """What a new tensor holds."""
 
-    * `NoInit`: whatever its memory holds.
-    * `Zero`: zeros.
-    """
-
-    NoInit = 0
-    Zero = 1
+    NoInit = 0, "whatever its memory holds."
+    Zero = 1, "zeros."
 
 
 class AnchorReturnTypeId(Enumeration):
-    """Which values of an anchor a step returns.
+    """Which values of an anchor a step returns."""
 
-    * `Final`: the value of the last batch.
-    * `EveryN`: the value of each n-th batch.
-    * `All`: the values of all batches.
-    * `Sum`: the sum of the values of all batches.
-    """
-
-    Final = 0
-    EveryN = 1
-    All = 2
-    Sum = 3
+    Final = 0, "the value of the last batch."
+    EveryN = 1, "the value of each n-th batch."
+    All = 2, "the values of all batches."
+    Sum = 3, "the sum of the values of all batches."
 
 
 class ReductionType(Enumeration):
-    """How the elements of a loss, or gradients, are reduced to one.
+    """How the elements of a loss, or gradients, are reduced to one."""
 
-    * `Mean`: their mean.
-    * `NoReduction`: they are not reduced.
-    * `Sum`: their sum.
-    """
-
-    Mean = 1
-    NoReduction = 2
-    Sum = 0
+    Mean = 1, "their mean."
+    NoReduction = 2, "they are not reduced."
+    Sum = 0, "their sum."
 
 
 class ScatterReduction(Enumeration):
-    """How values that are scattered to the same place are reduced.
+    """How values that are scattered to the same place are reduced."""
 
-    * `Sum`: they are added.
-    """
-
-    Sum = 0
+    Sum = 0, "they are added."
 
 
 class WeightDecayMode(Enumeration):
-    """How weights decay.
+    """How weights decay."""
 
-    * `Decay`: directly, beside the update by gradients.
-    * `L2Regularization`: as a part of their gradients.
-    """
-
-    Decay = 0
-    L2Regularization = 1
+    Decay = 0, "directly, beside the update by gradients."
+    L2Regularization = 1, "as a part of their gradients."
 
 
 class SGDAccumulatorAndMomentum(Enumeration):
-    """Where SGD accumulates gradients.
+    """Where SGD accumulates gradients."""
 
-    * `Combined`: in the momentum.
-    * `Separate`: in a tensor of their own.
-    """
-
-    Combined = 0
-    Separate = 1
+    Combined = 0, "in the momentum."
+    Separate = 1, "in a tensor of their own."
 
 
 class AdamMode(Enumeration):
@@ -128,280 +124,177 @@ class AdaptiveMode(Enumeration):
 
 # PopART has both pairs of names for the same numbers.
 class BatchSerializationTransformContext(Enumeration):
-    """When batches are serialised.
+    """When batches are serialised."""
 
-    * `Forward`, `Fwd`: before the backward pass is made.
-    * `Backward`, `Bwd`: after that.
-    """
-
-    Forward = 0
-    Backward = 1
+    Forward = 0, "before the backward pass is made."
+    Backward = 1, "after that."
     Fwd = 0
     Bwd = 1
 
 
 class BatchSerializationMethod(Enumeration):
-    """How batches are serialised.
+    """How batches are serialised."""
 
-    * `UnrollDynamic`: one after the other, by slices whose place is computed.
-    * `UnrollStatic`: one after the other, by slices whose place is known.
-    * `Loop`: in a loop.
-    """
-
-    UnrollDynamic = 0
-    UnrollStatic = 1
-    Loop = 2
+    UnrollDynamic = 0, "one after the other, by slices whose place is computed."
+    UnrollStatic = 1, "one after the other, by slices whose place is known."
+    Loop = 2, "in a loop."
 
 
 class BatchSerializationBatchSchedule(Enumeration):
-    """In which order the operations of serialised batches run.
+    """In which order the operations of serialised batches run."""
 
-    * `Scheduler`: in an order that the scheduler chooses, one batch after the other.
-    * `Isomorphic`: in the same order in each batch.
-    * `OverlapOnIo`: with loads of the next batch right after this one's computation.
-    * `OverlapOnCompute`: with loads of the next batch right before this one's computation.
-    """
-
-    Scheduler = 0
-    Isomorphic = 1
-    OverlapOnIo = 2
-    OverlapOnCompute = 3
+    Scheduler = 0, "in an order that the scheduler chooses, one batch after the other."
+    Isomorphic = 1, "in the same order in each batch."
+    OverlapOnIo = 2, "with loads of the next batch right after this one's computation."
+    OverlapOnCompute = 3, "with loads of the next batch right before this one's computation."
 
 
 class AutodiffStitchStrategy(Enumeration):
-    """Where a backward graph gets the values of the forward graph that it needs.
+    """Where a backward graph gets the values of the forward graph that it needs."""
 
-    * `RecomputeMinimal`: it recomputes all values that are no inputs or outputs.
-    * `RecomputeAllNonInputs`: it recomputes all values that are no inputs.
-    * `AddFwdOutputs`: the values become outputs of the forward graph.
-    * `SafeAddFwdOutputs`: they become outputs where that is possible, and are recomputed elsewhere.
-    """
-
-    RecomputeMinimal = 0
-    RecomputeAllNonInputs = 1
-    AddFwdOutputs = 2
-    SafeAddFwdOutputs = 3
+    RecomputeMinimal = 0, "it recomputes all values that are no inputs or outputs."
+    RecomputeAllNonInputs = 1, "it recomputes all values that are no inputs."
+    AddFwdOutputs = 2, "the values become outputs of the forward graph."
+    SafeAddFwdOutputs = (
+        3,
+        "they become outputs where that is possible, and are recomputed elsewhere.",
+    )
 
 
 class SubgraphCopyingStrategy(Enumeration):
-    """When inputs and outputs of subgraphs are copied.
+    """When inputs and outputs of subgraphs are copied."""
 
-    * `OnEnterAndExit`: all inputs before the subgraph, all outputs after it.
-    * `JustInTime`: inputs before they are used, outputs as soon as they are there.
-    """
-
-    OnEnterAndExit = 0
-    JustInTime = 1
+    OnEnterAndExit = 0, "all inputs before the subgraph, all outputs after it."
+    JustInTime = 1, "inputs before they are used, outputs as soon as they are there."
 
 
 class PatternsLevel(Enumeration):
-    """Which patterns are enabled.
+    """Which patterns are enabled."""
 
-    * `All`: all.
-    * `Default`: those that are on by default.
-    * `Minimal`: those without which operations could not be run.
-    * `NoPatterns`: none.
-    """
-
-    All = 3
-    Default = 2
-    Minimal = 1
-    NoPatterns = 0
+    All = 3, "all."
+    Default = 2, "those that are on by default."
+    Minimal = 1, "those without which operations could not be run."
+    NoPatterns = 0, "none."
 
 
 class DotCheck(Enumeration):
-    """When a `.dot` file of the graph is written.
+    """When a `.dot` file of the graph is written."""
 
-    * `Fwd0`: once the forward pass is there.
-    * `Fwd1`: after patterns have been applied to that.
-    * `Bwd0`: once the backward pass is there.
-    * `PreAlias`: after everything but aliasing.
-    * `Final`: at the end.
-    """
-
-    Fwd0 = 0
-    Fwd1 = 1
-    Bwd0 = 2
-    PreAlias = 3
-    Final = 4
+    Fwd0 = 0, "once the forward pass is there."
+    Fwd1 = 1, "after patterns have been applied to that."
+    Bwd0 = 2, "once the backward pass is there."
+    PreAlias = 3, "after everything but aliasing."
+    Final = 4, "at the end."
 
 
 class RecomputationType(Enumeration):
-    """Which operations are computed again in the backward pass.
+    """Which operations are computed again in the backward pass."""
 
-    * `NoRecompute`: none.
-    * `Standard`: those that leave the least memory live.
-    * `NormOnly`: normalisations, and activations that follow them.
-    * `Pipeline`: those of all forward stages of a pipeline.
-    """
-
-    NoRecompute = 0
-    Standard = 1
-    NormOnly = 2
-    Pipeline = 3
+    NoRecompute = 0, "none."
+    Standard = 1, "those that leave the least memory live."
+    NormOnly = 2, "normalisations, and activations that follow them."
+    Pipeline = 3, "those of all forward stages of a pipeline."
 
 
 class RecomputeType(Enumeration):
-    """Whether one operation is computed again in the backward pass.
+    """Whether one operation is computed again in the backward pass."""
 
-    * `Undefined`: nothing is said.
-    * `Checkpoint`: its results are kept.
-    * `Recompute`: it is computed again.
-    * `Recomputed`: it is the operation that does so.
-    """
-
-    Undefined = 0
-    Checkpoint = 1
-    Recompute = 2
-    Recomputed = 3
+    Undefined = 0, "nothing is said."
+    Checkpoint = 1, "its results are kept."
+    Recompute = 2, "it is computed again."
+    Recomputed = 3, "it is the operation that does so."
 
 
 class TensorStorage(Enumeration):
-    """Where a tensor is kept.
+    """Where a tensor is kept."""
 
-    * `OnChip`: in the memory of the IPU.
-    * `OffChip`: in streaming memory.
-    """
-
-    OnChip = 0
-    OffChip = 1
+    OnChip = 0, "in the memory of the IPU."
+    OffChip = 1, "in streaming memory."
 
 
 class TileSet(Enumeration):
-    """Some tiles of an IPU.
+    """Some tiles of an IPU."""
 
-    * `Compute`: those that compute.
-    * `IO`: those that are set apart for input and output.
-    """
-
-    Compute = 0
-    IO = 1
+    Compute = 0, "those that compute."
+    IO = 1, "those that are set apart for input and output."
 
 
 class ReplicatedTensorSharding(Enumeration):
-    """Whether replicas hold a part of a tensor each, and not all of it.
+    """Whether replicas hold a part of a tensor each, and not all of it."""
 
-    * `Off`: no.
-    * `On`: yes.
-    """
-
-    Off = 0
-    On = 1
+    Off = 0, "no."
+    On = 1, "yes."
 
 
 class ExecutionPhaseIOSchedule(Enumeration):
-    """When tensors are loaded for an execution phase.
+    """When tensors are loaded for an execution phase."""
 
-    * `Preload`: in the phase before.
-    * `OnDemand`: in the phase itself.
-    """
-
-    Preload = 0
-    OnDemand = 1
+    Preload = 0, "in the phase before."
+    OnDemand = 1, "in the phase itself."
 
 
 class ExecutionPhaseSchedule(Enumeration):
-    """In which order the weights of an execution phase are updated.
+    """In which order the weights of an execution phase are updated."""
 
-    * `Interleaving`: one weight after the other.
-    * `Batch`: each step of an update for all weights.
-    * `BatchClusteredIO`: like `Batch`, with loads and stores kept together.
-    """
-
-    Interleaving = 0
-    Batch = 1
-    BatchClusteredIO = 2
+    Interleaving = 0, "one weight after the other."
+    Batch = 1, "each step of an update for all weights."
+    BatchClusteredIO = 2, "like `Batch`, with loads and stores kept together."
 
 
 class AccumulateOuterFragmentSchedule(Enumeration):
-    """In which order operations that follow the accumulation of gradients run.
+    """In which order operations that follow the accumulation of gradients run."""
 
-    * `Scheduler`: in an order that the scheduler chooses.
-    * `Serial`: one virtual graph after the other.
-    * `OverlapCycleOptimized`: virtual graphs at the same time, as far as possible.
-    * `OverlapMemoryOptimized`: likewise, except for what takes much memory.
-    """
-
-    Scheduler = 0
-    Serial = 1
-    OverlapCycleOptimized = 2
-    OverlapMemoryOptimized = 3
+    Scheduler = 0, "in an order that the scheduler chooses."
+    Serial = 1, "one virtual graph after the other."
+    OverlapCycleOptimized = 2, "virtual graphs at the same time, as far as possible."
+    OverlapMemoryOptimized = 3, "likewise, except for what takes much memory."
 
 
 class SyncPattern(Enumeration):
-    """Which IPUs wait for each other.
+    """Which IPUs wait for each other."""
 
-    * `Full`: all IPUs.
-    * `SinglePipeline`: each IPU for its neighbours in a pipeline.
-    * `ReplicaAndLadder`: the IPUs of a replica.
-    """
-
-    Full = 0
-    SinglePipeline = 1
-    ReplicaAndLadder = 2
+    Full = 0, "all IPUs."
+    SinglePipeline = 1, "each IPU for its neighbours in a pipeline."
+    ReplicaAndLadder = 2, "the IPUs of a replica."
 
 
 class MergeVarUpdateType(Enumeration):
-    """Which updates of weights are merged.
+    """Which updates of weights are merged."""
 
-    * `Off`: none.
-    * `All`: as many as possible.
-    * `AutoTight`: into groups of exactly `mergeVarUpdateMemThreshold` bytes.
-    * `AutoLoose`: into groups of whole weights, without more memory.
-    """
-
-    Off = 0
-    All = 1
-    AutoTight = 3
-    AutoLoose = 2
+    Off = 0, "none."
+    All = 1, "as many as possible."
+    AutoTight = 3, "into groups of exactly `mergeVarUpdateMemThreshold` bytes."
+    AutoLoose = 2, "into groups of whole weights, without more memory."
 
 
 class VirtualGraphMode(Enumeration):
-    """How operations are put on IPUs.
+    """How operations are put on IPUs."""
 
-    * `Off`: all on one IPU.
-    * `Manual`: each by its `virtualGraph` attribute.
-    * `Auto`: by their costs.
-    * `ExecutionPhases`: by their execution phases.
-    """
-
-    Off = 0
-    Manual = 1
-    Auto = 2
-    ExecutionPhases = 3
+    Off = 0, "all on one IPU."
+    Manual = 1, "each by its `virtualGraph` attribute."
+    Auto = 2, "by their costs."
+    ExecutionPhases = 3, "by their execution phases."
 
 
 class SyntheticDataMode(Enumeration):
-    """What inputs hold if nothing is copied between host and device.
+    """What inputs hold if nothing is copied between host and device."""
 
-    * `Off`: data is copied.
-    * `Zeros`: zeros.
-    * `RandomNormal`: normally distributed random numbers.
-    """
-
-    Off = 0
-    Zeros = 1
-    RandomNormal = 2
+    Off = 0, "data is copied."
+    Zeros = 1, "zeros."
+    RandomNormal = 2, "normally distributed random numbers."
 
 
 class IrSerializationFormat(Enumeration):
-    """The form in which a graph is written.
+    """The form in which a graph is written."""
 
-    * `JSON`: as JSON.
-    """
-
-    JSON = 0
+    JSON = 0, "as JSON."
 
 
 class Instrumentation(Enumeration):
-    """What a cycle counter counts.
+    """What a cycle counter counts."""
 
-    * `Outer`: the outer loop, on all IPUs.
-    * `Inner`: inner loops, on each IPU.
-    """
-
-    Outer = 0
-    Inner = 1
+    Outer = 0, "the outer loop, on all IPUs."
+    Inner = 1, "inner loops, on each IPU."
 
 
 class PreAliasPatternType(Enumeration):
@@ -435,57 +328,36 @@ class PreAliasPatternType(Enumeration):
 
 
 class DeviceType(Enumeration):
-    """Kinds of devices.
+    """Kinds of devices."""
 
-    * `IpuModel`: a model of an IPU.
-    * `Cpu`: the host.
-    * `Ipu`: IPUs of the machine.
-    * `OfflineIpu`: IPUs that are not there; programs are compiled for them.
-    * `Sim`: a simulator.
-    """
-
-    IpuModel = 0
-    Cpu = 1
-    Ipu = 2
-    OfflineIpu = 3
-    Sim = 4
+    IpuModel = 0, "a model of an IPU."
+    Cpu = 1, "the host."
+    Ipu = 2, "IPUs of the machine."
+    OfflineIpu = 3, "IPUs that are not there; programs are compiled for them."
+    Sim = 4, "a simulator."
 
 
 class DeviceConnectionType(Enumeration):
-    """When a device is attached.
+    """When a device is attached."""
 
-    * `Always`: when it is acquired.
-    * `OnDemand`: when it is needed.
-    * `Never`: never; programs are only compiled for it.
-    """
-
-    Always = 0
-    OnDemand = 1
-    Never = 2
+    Always = 0, "when it is acquired."
+    OnDemand = 1, "when it is needed."
+    Never = 2, "never; programs are only compiled for it."
 
 
 class DeviceSelectionCriterion(Enumeration):
-    """Which of the devices that fit is acquired.
+    """Which of the devices that fit is acquired."""
 
-    * `First`: the first one.
-    * `Random`: any of them.
-    """
-
-    First = 0
-    Random = 1
+    First = 0, "the first one."
+    Random = 1, "any of them."
 
 
 class CommGroupType(Enumeration):
-    """Which replicas take part in a collective operation together.
+    """Which replicas take part in a collective operation together."""
 
-    * `All`: all replicas.
-    * `Consecutive`: groups of replicas that follow each other.
-    * `Orthogonal`: the replicas at the same place in each such group.
-    """
-
-    All = 0
-    Consecutive = 1
-    Orthogonal = 2
+    All = 0, "all replicas."
+    Consecutive = 1, "groups of replicas that follow each other."
+    Orthogonal = 2, "the replicas at the same place in each such group."
 
 
 _SYNC_PATTERNS = {
@@ -535,3 +407,10 @@ def syncPatternToString(pattern: SyncPattern) -> str:
         if each is pattern:
             return name
     raise TypeError(f"`pattern` must be a SyncPattern. Received: pattern={pattern!r}")
+
+
+__all__ = [
+    name
+    for name, each in globals().items()
+    if getattr(each, "__module__", "") == __name__ and each is not Enumeration
+]

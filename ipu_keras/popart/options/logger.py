@@ -1,7 +1,11 @@
 """PopART's loggers, which write to those of Python's `logging`."""
 
+import functools
 import logging
 import sys
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from ipu_keras.popart.exceptions import popart_exception
 
@@ -31,6 +35,10 @@ _LEVELS = {
     "CRITICAL": logging.CRITICAL,
     "OFF": logging.CRITICAL + 1,
 }
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class _ToStandardError(logging.Handler):
@@ -69,6 +77,43 @@ def python_logger(name: str) -> logging.Logger:
         )
         above.addHandler(handler)
     return above if name == "all" else above.getChild(name)
+
+
+def logged(
+    part: str, what: str, level: int
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Makes a function log that it begins and, unless it raises, how many seconds it took.
+
+    Args:
+        part: The part of PopART whose logger gets the messages.
+        what: What the function does, such as "Compiling the program".
+        level: Severity as a number of Python's `logging`.
+
+    Example:
+
+    >>> import logging
+    >>> @logged("session", "Adding", logging.DEBUG)
+    ... def add(a, b): return a + b
+    >>> add(1, 2)
+    3
+    """
+
+    logger = python_logger(part)
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def telling(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            if not logger.isEnabledFor(level):
+                return function(*args, **kwargs)
+            logger.log(level, "%s", what)
+            start = time.perf_counter()
+            result = function(*args, **kwargs)
+            logger.log(level, "%s took %.3f s", what, time.perf_counter() - start)
+            return result
+
+        return telling
+
+    return decorate
 
 
 class Logger:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-from ipu_keras.popart.options.values import Kind
+from ipu_keras.popart.options.kinds import Kind
 
 
 class Effect(enum.Enum):

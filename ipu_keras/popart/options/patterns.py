@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs.annotation_names import EXCLUDE_PATTERNS
+from ipu_keras.popart.model.annotation_names import EXCLUDE_PATTERNS
 from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.options.enumerations import PatternsLevel, PreAliasPatternType
-from ipu_keras.popart.options.values import BOOL
+from ipu_keras.popart.options.kinds import BOOL
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 # The gradient of a loss bypasses the softmax of its probabilities. It is the one pattern that

@@ -8,176 +8,79 @@ name of a weight, or for the default of all weights the type, such as
 from collections.abc import Callable
 
 
-def _prefix(name: str, prefix: str, what: str) -> Callable[[], str]:
+def _prefix(prefix: str, what: str) -> Callable[[], str]:
     """Returns a function that returns a prefix."""
 
     def function() -> str:
         return prefix
 
-    function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The prefix of {what}: `{prefix!r}`."
     return function
 
 
-reservedGradientPrefix = _prefix("reservedGradientPrefix", "Gradient___", "gradients")
-reservedUpdatedVarPrefix = _prefix(
-    "reservedUpdatedVarPrefix", "UpdatedVar___", "weights after an update"
+def _prefixes(scalar: str, what: str) -> tuple[Callable[[], str], Callable[[], str]]:
+    """Returns those of an optimizer's scalar: of the default, and of a single weight's."""
+    default = _prefix(f"{scalar}___default___", f"the default {what}")
+    return default, _prefix(f"{scalar}___specific___", f"a weight's {what}")
+
+
+reservedGradientPrefix = _prefix("Gradient___", "gradients")
+reservedUpdatedVarPrefix = _prefix("UpdatedVar___", "weights after an update")
+reservedAccumPrefix = _prefix("Accum___", "accumulated gradients")
+reservedAcclPrefix = _prefix("Accl___", "momentum")
+reservedAccl1Prefix = _prefix("Accl1___", "first moments")
+reservedAccl2Prefix = _prefix("Accl2___", "second moments")
+reservedAccl3Prefix = _prefix("Accl3___", "third moments")
+reservedStepPrefix = _prefix("Step___", "numbers of steps")
+reservedAcclToReducePrefix = _prefix("AcclToReduce___", "momentum before it is reduced")
+reservedAcclToUpdatePrefix = _prefix("AcclToUpdate___", "momentum before it is updated")
+reservedAcclFinalOutPrefix = _prefix("AcclFinalOut___", "momentum after the last update")
+reservedAdamUpdaterPrefix = _prefix("AdamUpdater___", "Adam's updates")
+reservedLambR1SqPrefix = _prefix("LambR1Sq___", "squares of weights' norms")
+reservedLambR2SqPrefix = _prefix("LambR2Sq___", "squares of updates' norms")
+reservedStashedPrefix = _prefix("Stashed___", "activations that a pipeline keeps")
+reservedRestoredPrefix = _prefix("Restored___", "activations that a pipeline takes back")
+reservedLossScalingPrefix = _prefix("lossScaling_", "scales of the loss")
+reservedRandomSeedPrefix = _prefix("randomSeed___", "the seed of random numbers")
+reservedSeedModifierPrefix = _prefix("seedModifier___", "what sets seeds of operations apart")
+reservedRemoteArgPrefix = _prefix("remoteArg___", "places in streaming memory")
+hostReduceGradCopyPrefix = _prefix("hostReduceGradCopy_", "gradients on their way to the host")
+hostReduceVarCopyPrefix = _prefix("hostReduceVarCopy_", "weights on their way from the host")
+reservedDefaultWeightDecayScaleFactor0Prefix, reservedSpecificWeightDecayScaleFactor0Prefix = (
+    _prefixes("weightDecayScaleFactor0", "weight decay scale factor without momentum")
 )
-reservedAccumPrefix = _prefix("reservedAccumPrefix", "Accum___", "accumulated gradients")
-reservedAcclPrefix = _prefix("reservedAcclPrefix", "Accl___", "momentum")
-reservedAccl1Prefix = _prefix("reservedAccl1Prefix", "Accl1___", "first moments")
-reservedAccl2Prefix = _prefix("reservedAccl2Prefix", "Accl2___", "second moments")
-reservedAccl3Prefix = _prefix("reservedAccl3Prefix", "Accl3___", "third moments")
-reservedStepPrefix = _prefix("reservedStepPrefix", "Step___", "numbers of steps")
-reservedAcclToReducePrefix = _prefix(
-    "reservedAcclToReducePrefix", "AcclToReduce___", "momentum before it is reduced"
+reservedDefaultScaledLearningRate0Prefix, reservedSpecificScaledLearningRate0Prefix = _prefixes(
+    "scaledLearningRate0", "scaled learning rate without momentum"
 )
-reservedAcclToUpdatePrefix = _prefix(
-    "reservedAcclToUpdatePrefix", "AcclToUpdate___", "momentum before it is updated"
+reservedDefaultScaledWeightDecay1Prefix, reservedSpecificScaledWeightDecay1Prefix = _prefixes(
+    "scaledWeightDecay1", "scaled weight decay with momentum"
 )
-reservedAcclFinalOutPrefix = _prefix(
-    "reservedAcclFinalOutPrefix", "AcclFinalOut___", "momentum after the last update"
+reservedDefaultScaledLearningRate1Prefix, reservedSpecificScaledLearningRate1Prefix = _prefixes(
+    "scaledLearningRate1", "scaled learning rate with momentum"
 )
-reservedAdamUpdaterPrefix = _prefix("reservedAdamUpdaterPrefix", "AdamUpdater___", "Adam's updates")
-reservedLambR1SqPrefix = _prefix(
-    "reservedLambR1SqPrefix", "LambR1Sq___", "squares of weights' norms"
+reservedDefaultDampeningScaleFactor1Prefix, reservedSpecificDampeningScaleFactor1Prefix = _prefixes(
+    "dampeningScaleFactor1", "dampening scale factor with momentum"
 )
-reservedLambR2SqPrefix = _prefix(
-    "reservedLambR2SqPrefix", "LambR2Sq___", "squares of updates' norms"
+reservedDefaultScaledMomentum1Prefix, reservedSpecificScaledMomentum1Prefix = _prefixes(
+    "scaledMomentum1", "scaled momentum with momentum"
 )
-reservedStashedPrefix = _prefix(
-    "reservedStashedPrefix", "Stashed___", "activations that a pipeline keeps"
+reservedDefaultLearningRatePrefix, reservedSpecificLearningRatePrefix = _prefixes(
+    "learningRate", "learning rate"
 )
-reservedRestoredPrefix = _prefix(
-    "reservedRestoredPrefix", "Restored___", "activations that a pipeline takes back"
+reservedDefaultWeightDecayPrefix, reservedSpecificWeightDecayPrefix = _prefixes(
+    "weightDecay", "weight decay"
 )
-reservedLossScalingPrefix = _prefix(
-    "reservedLossScalingPrefix", "lossScaling_", "scales of the loss"
+reservedDefaultLossScalingPrefix, reservedSpecificLossScalingPrefix = _prefixes(
+    "lossScaling", "loss scaling"
 )
-reservedRandomSeedPrefix = _prefix(
-    "reservedRandomSeedPrefix", "randomSeed___", "the seed of random numbers"
+reservedDefaultMaxWeightNormPrefix, reservedSpecificMaxWeightNormPrefix = _prefixes(
+    "maxWeightNorm", "max weight norm"
 )
-reservedSeedModifierPrefix = _prefix(
-    "reservedSeedModifierPrefix", "seedModifier___", "what sets seeds of operations apart"
-)
-reservedRemoteArgPrefix = _prefix(
-    "reservedRemoteArgPrefix", "remoteArg___", "places in streaming memory"
-)
-reservedDefaultWeightDecayScaleFactor0Prefix = _prefix(
-    "reservedDefaultWeightDecayScaleFactor0Prefix",
-    "weightDecayScaleFactor0___default___",
-    "the default weight decay scale factor without momentum",
-)
-reservedSpecificWeightDecayScaleFactor0Prefix = _prefix(
-    "reservedSpecificWeightDecayScaleFactor0Prefix",
-    "weightDecayScaleFactor0___specific___",
-    "a weight's weight decay scale factor without momentum",
-)
-reservedDefaultScaledLearningRate0Prefix = _prefix(
-    "reservedDefaultScaledLearningRate0Prefix",
-    "scaledLearningRate0___default___",
-    "the default scaled learning rate without momentum",
-)
-reservedSpecificScaledLearningRate0Prefix = _prefix(
-    "reservedSpecificScaledLearningRate0Prefix",
-    "scaledLearningRate0___specific___",
-    "a weight's scaled learning rate without momentum",
-)
-reservedDefaultScaledWeightDecay1Prefix = _prefix(
-    "reservedDefaultScaledWeightDecay1Prefix",
-    "scaledWeightDecay1___default___",
-    "the default scaled weight decay with momentum",
-)
-reservedSpecificScaledWeightDecay1Prefix = _prefix(
-    "reservedSpecificScaledWeightDecay1Prefix",
-    "scaledWeightDecay1___specific___",
-    "a weight's scaled weight decay with momentum",
-)
-reservedDefaultScaledLearningRate1Prefix = _prefix(
-    "reservedDefaultScaledLearningRate1Prefix",
-    "scaledLearningRate1___default___",
-    "the default scaled learning rate with momentum",
-)
-reservedSpecificScaledLearningRate1Prefix = _prefix(
-    "reservedSpecificScaledLearningRate1Prefix",
-    "scaledLearningRate1___specific___",
-    "a weight's scaled learning rate with momentum",
-)
-reservedDefaultDampeningScaleFactor1Prefix = _prefix(
-    "reservedDefaultDampeningScaleFactor1Prefix",
-    "dampeningScaleFactor1___default___",
-    "the default dampening scale factor with momentum",
-)
-reservedSpecificDampeningScaleFactor1Prefix = _prefix(
-    "reservedSpecificDampeningScaleFactor1Prefix",
-    "dampeningScaleFactor1___specific___",
-    "a weight's dampening scale factor with momentum",
-)
-reservedDefaultScaledMomentum1Prefix = _prefix(
-    "reservedDefaultScaledMomentum1Prefix",
-    "scaledMomentum1___default___",
-    "the default scaled momentum with momentum",
-)
-reservedSpecificScaledMomentum1Prefix = _prefix(
-    "reservedSpecificScaledMomentum1Prefix",
-    "scaledMomentum1___specific___",
-    "a weight's scaled momentum with momentum",
-)
-reservedDefaultLearningRatePrefix = _prefix(
-    "reservedDefaultLearningRatePrefix", "learningRate___default___", "the default learning rate"
-)
-reservedSpecificLearningRatePrefix = _prefix(
-    "reservedSpecificLearningRatePrefix", "learningRate___specific___", "a weight's learning rate"
-)
-reservedDefaultWeightDecayPrefix = _prefix(
-    "reservedDefaultWeightDecayPrefix", "weightDecay___default___", "the default weight decay"
-)
-reservedSpecificWeightDecayPrefix = _prefix(
-    "reservedSpecificWeightDecayPrefix", "weightDecay___specific___", "a weight's weight decay"
-)
-reservedDefaultLossScalingPrefix = _prefix(
-    "reservedDefaultLossScalingPrefix", "lossScaling___default___", "the default loss scaling"
-)
-reservedSpecificLossScalingPrefix = _prefix(
-    "reservedSpecificLossScalingPrefix", "lossScaling___specific___", "a weight's loss scaling"
-)
-reservedDefaultMaxWeightNormPrefix = _prefix(
-    "reservedDefaultMaxWeightNormPrefix",
-    "maxWeightNorm___default___",
-    "the default max weight norm",
-)
-reservedSpecificMaxWeightNormPrefix = _prefix(
-    "reservedSpecificMaxWeightNormPrefix",
-    "maxWeightNorm___specific___",
-    "a weight's max weight norm",
-)
-reservedDefaultAdamBeta1Prefix = _prefix(
-    "reservedDefaultAdamBeta1Prefix", "adamBeta1___default___", "the default beta1"
-)
-reservedSpecificAdamBeta1Prefix = _prefix(
-    "reservedSpecificAdamBeta1Prefix", "adamBeta1___specific___", "a weight's beta1"
-)
-reservedDefaultAdamBeta2Prefix = _prefix(
-    "reservedDefaultAdamBeta2Prefix", "adamBeta2___default___", "the default beta2"
-)
-reservedSpecificAdamBeta2Prefix = _prefix(
-    "reservedSpecificAdamBeta2Prefix", "adamBeta2___specific___", "a weight's beta2"
-)
-reservedDefaultAdamEpsPrefix = _prefix(
-    "reservedDefaultAdamEpsPrefix", "adamEps___default___", "the default adam eps"
-)
-reservedSpecificAdamEpsPrefix = _prefix(
-    "reservedSpecificAdamEpsPrefix", "adamEps___specific___", "a weight's adam eps"
-)
-reservedDefaultStepPrefix = _prefix(
-    "reservedDefaultStepPrefix", "step___default___", "the default step"
-)
-reservedSpecificStepPrefix = _prefix(
-    "reservedSpecificStepPrefix", "step___specific___", "a weight's step"
-)
-hostReduceGradCopyPrefix = _prefix(
-    "hostReduceGradCopyPrefix", "hostReduceGradCopy_", "gradients on their way to the host"
-)
-hostReduceVarCopyPrefix = _prefix(
-    "hostReduceVarCopyPrefix", "hostReduceVarCopy_", "weights on their way from the host"
-)
+reservedDefaultAdamBeta1Prefix, reservedSpecificAdamBeta1Prefix = _prefixes("adamBeta1", "beta1")
+reservedDefaultAdamBeta2Prefix, reservedSpecificAdamBeta2Prefix = _prefixes("adamBeta2", "beta2")
+reservedDefaultAdamEpsPrefix, reservedSpecificAdamEpsPrefix = _prefixes("adamEps", "adam eps")
+reservedDefaultStepPrefix, reservedSpecificStepPrefix = _prefixes("step", "step")
+
+__all__ = [name for name in globals() if name.endswith("Prefix")]
+for _name in __all__:
+    globals()[_name].__name__ = globals()[_name].__qualname__ = _name

@@ -12,17 +12,7 @@ from ipu_keras.popart.options.enumerations import (
     SyntheticDataMode,
     VirtualGraphMode,
 )
-from ipu_keras.popart.options.option import Effect, Option, Settings
-from ipu_keras.popart.options.settings import (
-    AccumulateOuterFragmentSettings,
-    AutomaticLossScalingSettings,
-    BatchSerializationSettings,
-    ExecutionPhaseSettings,
-    NumIOTiles,
-    TensorLocation,
-    TensorLocationSettings,
-)
-from ipu_keras.popart.options.values import (
+from ipu_keras.popart.options.kinds import (
     BOOL,
     NUMBER,
     TEXT,
@@ -33,6 +23,16 @@ from ipu_keras.popart.options.values import (
     list_of,
     one_of,
     set_of,
+)
+from ipu_keras.popart.options.option import Effect, Option, Settings
+from ipu_keras.popart.options.settings import (
+    AccumulateOuterFragmentSettings,
+    AutomaticLossScalingSettings,
+    BatchSerializationSettings,
+    ExecutionPhaseSettings,
+    NumIOTiles,
+    TensorLocation,
+    TensorLocationSettings,
 )
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 

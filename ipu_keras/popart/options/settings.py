@@ -15,8 +15,21 @@ from ipu_keras.popart.options.enumerations import (
     TensorStorage,
     TileSet,
 )
+from ipu_keras.popart.options.kinds import BOOL, NUMBER, PART, TEXT, integer, list_of, one_of
 from ipu_keras.popart.options.option import Option, Settings
-from ipu_keras.popart.options.values import BOOL, NUMBER, PART, TEXT, integer, list_of, one_of
+
+__all__ = [
+    "AccumulateOuterFragmentSettings",
+    "AutodiffSettings",
+    "AutomaticLossScalingSettings",
+    "BatchSerializationSettings",
+    "ClipNormSettings",
+    "CommGroup",
+    "ExecutionPhaseSettings",
+    "NumIOTiles",
+    "TensorLocation",
+    "TensorLocationSettings",
+]
 
 
 class CommGroup(Settings):

@@ -2,6 +2,8 @@
 
 from ipu_keras.store.canonical_json import digest
 
+__all__ = ["packageHash", "versionNumber", "versionString"]
+
 _VERSION = (2, 1, 0)
 
 

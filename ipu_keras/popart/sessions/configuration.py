@@ -1,7 +1,7 @@
 """What the options of a session mean for its program, and for what that would cost."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,6 @@ from ipu_keras.popart.sessions.contradictions import (
     check_order_of_stages,
     check_recomputation,
 )
-from ipu_keras.popart.sessions.engine_options import (
-    check_engine_options,
-    warn_of_convolution_options,
-)
 from ipu_keras.popart.sessions.inferred_places import NOWHERE
 from ipu_keras.popart.sessions.locations import (
     least_bytes_elsewhere,
@@ -39,6 +35,17 @@ from ipu_keras.popart.sessions.locations import (
 from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
+from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
+
+# Only groups of Poplar's options are known here: a misspelt group is refused, and any option of
+# a group is taken.
+_GROUPS = (
+    *("autoReport", "debug", "exchange", "opt", "prng", "profiler", "streamCallbacks", "target"),
+)
+
+# The options of convolutions that the cost model reads.
+_OF_CONVOLUTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 
 _ON_SEVERAL_IPUS = (
     "Nodes are put on several IPUs by VirtualGraphMode.Auto, or with VirtualGraphMode.Manual by "
@@ -303,7 +310,7 @@ def _nodes(graph: OnnxGraph) -> Iterator[Node]:
 
 def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
     """Translates options into the configuration of TensorFlow's programs, which the model reads."""
-    check_engine_options(options.engineOptions)
+    _check_engine_options(options.engineOptions)
     config = IPUConfig()
     partials = {"partialsType": options.partialsTypeMatMuls} if options.partialsTypeMatMuls else {}
     config.matmuls.poplar_options = partials
@@ -311,7 +318,7 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         config.convolutions.poplar_options = dict(options.convolutionOptions)
     except ValueError as error:
         raise poplar_exception(f"SessionOptions.convolutionOptions: {error}") from error
-    warn_of_convolution_options(options.convolutionOptions)
+    _warn_of_convolution_options(options.convolutionOptions)
     config.allow_recompute = options.autoRecomputation != RecomputationType.NoRecompute
     config.optimizations.enable_graph_outlining = options.enableOutlining
     if (least := least_bytes_elsewhere(options)) is not None:
@@ -324,4 +331,40 @@ def _device_choices(options: Any, target: Target | None) -> DeviceChoices:
         cache_folder=Path(folder) if folder else None,
         is_modelled=target is not None,
         on_several_ipus=_ON_SEVERAL_IPUS,
+    )
+
+
+def _check_engine_options(options: Mapping[str, str]) -> None:
+    """Refuses options that no engine has with a `poplar_exception`, and warns of idle ones."""
+    for name in options:
+        group, _, rest = name.partition(".")
+        if group not in _GROUPS or not rest:
+            raise poplar_exception(
+                f"Unrecognised option '{name}'. Received: SessionOptions.engineOptions="
+                f"{dict(options)!r}. Names begin with one of {', '.join(_GROUPS)} and a full stop."
+            )
+    try:
+        EngineOptions.of(options)
+    except ValueError as error:
+        text = str(error).replace("POPLAR_ENGINE_OPTIONS", "SessionOptions.engineOptions")
+        raise poplar_exception(text) from error
+    OPTION_WARNINGS.warn(
+        "SessionOptions.engineOptions",
+        idle_engine_options(options),
+        lambda names: (
+            f"SessionOptions.engineOptions sets {names}, which the emulator has no use for."
+        ),
+        stacklevel=2,
+    )
+
+
+def _warn_of_convolution_options(options: Mapping[str, str]) -> None:
+    OPTION_WARNINGS.warn(
+        "SessionOptions.convolutionOptions",
+        sorted(options.keys() - _OF_CONVOLUTIONS),
+        lambda names: (
+            f"SessionOptions.convolutionOptions sets {names}, which the cost model has no use for. "
+            f"It reads {' and '.join(sorted(_OF_CONVOLUTIONS))}."
+        ),
+        stacklevel=2,
     )

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.graphs.annotation_names import PIPELINE_STAGE, RECOMPUTE
+from ipu_keras.popart.model.annotation_names import PIPELINE_STAGE, RECOMPUTE
 from ipu_keras.popart.model.graph import Node, OnnxGraph
 from ipu_keras.popart.options.enumerations import RecomputationType, RecomputeType
 

@@ -1,4 +1,4 @@
-"""Runs ONNX models on a device: what sessions for inference and for training share."""
+"""Runs ONNX models on a device: what all sessions share, and the core of those for inference."""
 
 import contextlib
 import hashlib
@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,14 @@ import tensorflow as tf
 
 from ipu_keras.host import host_program as host
 from ipu_keras.ir import Graph, TensorSpec
-from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
+from ipu_keras.popart.files.loading import LoadedModel, load
 from ipu_keras.popart.model.data_types import name_of, narrowed
-from ipu_keras.popart.model.loading import LoadedModel, load
+from ipu_keras.popart.operations.table import draws
+from ipu_keras.popart.options.logger import logged
+from ipu_keras.popart.options.patterns import warn_of_patterns
+from ipu_keras.popart.options.session_options import warn_of_idle
+from ipu_keras.popart.sessions.cbor import as_cbor
 from ipu_keras.popart.sessions.configuration import SessionConfiguration
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.dot_files import write_dot_files
@@ -28,7 +33,6 @@ from ipu_keras.popart.sessions.exported import read_exported, write_exported
 from ipu_keras.popart.sessions.failures import in_words_of_popart
 from ipu_keras.popart.sessions.inferred_places import placed
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
-from ipu_keras.popart.sessions.messages import logged
 from ipu_keras.popart.sessions.number_checks import check_numbers
 from ipu_keras.popart.sessions.offline import (
     check_executes,
@@ -36,7 +40,6 @@ from ipu_keras.popart.sessions.offline import (
     is_absent,
     place_of,
 )
-from ipu_keras.popart.sessions.randomness import draws
 from ipu_keras.popart.sessions.step import TracedModel
 from ipu_keras.popart.sessions.step_io import IStepIO, IWeightsIO, Stream
 from ipu_keras.popart.sessions.streams import Anchor, StepSize, anchors_of, inputs_of, mode_of
@@ -55,22 +58,23 @@ from ipu_keras.report import Report
 from ipu_keras.runtime import FeedMemory
 from ipu_keras.runtime.feed import SuperBatch
 from ipu_keras.settings.names import legible
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.store.executable_cache import content_key
 from ipu_keras.tracing.lowering import LoweringError
 
 
 class Session:
-    """A model on a device.
-
-    Raises a `popart_exception` if the model cannot run with these options on this device.
+    """What sessions for inference and for training have in common.
 
     Args:
         model: A serialized model, or the path of a file.
-        options: A `popart.SessionOptions`, which is copied.
+        dataFlow: How many batches a step takes, and which tensors it returns.
+        deviceInfo: The device that the model runs on.
+        inputShapeInfo: Shapes of inputs that the model leaves open.
+        userOptions: Options of the session, which are copied.
 
-    Attributes:
-        flow: What users asked of a step.
-        random_seeds: The state that random operations draw from.
+    Raises:
+        popart_exception: The model, the options and the device do not go together.
     """
 
     # What programs are called in counters and reports.
@@ -80,31 +84,31 @@ class Session:
     def __init__(
         self,
         model: bytes | str | os.PathLike[str],
-        flow: DataFlow,
-        device: Any,
-        infos: InputShapeInfo,
-        options: Any,
+        dataFlow: DataFlow,
+        deviceInfo: Any,
+        inputShapeInfo: InputShapeInfo,
+        userOptions: Any,
     ):
-        self._loaded: LoadedModel = _placed(load(model), options, device.numIpus)
-        self.flow = flow
-        self._device = device
+        self._loaded: LoadedModel = _placed(load(model), userOptions, deviceInfo.numIpus)
+        self._flow = dataFlow
+        self._device = deviceInfo
         configuration = SessionConfiguration(
-            options.copy(),
+            userOptions.copy(),
             self._loaded.model.graph,
-            device.numIpus,
-            device.target(options.numIOTiles),
+            deviceInfo.numIpus,
+            deviceInfo.target(userOptions.numIOTiles),
             trains=self._trains,
         )
         self._configuration = configuration
-        self.size = StepSize(
-            flow.batchesPerStep(), configuration.accumulation, configuration.num_replicas
+        self._size = StepSize(
+            dataFlow.batchesPerStep(), configuration.accumulation, configuration.num_replicas
         )
-        self._inputs = inputs_of(self._loaded.model.graph, infos, self.size)
+        self._inputs = inputs_of(self._loaded.model.graph, inputShapeInfo, self._size)
         self._input_specs = tuple(map(_spec, self._inputs))
         self._weights = self._made_weights(_weights_in(self._loaded))
         self._check_anchors()
-        self.written_model = WrittenModel(self._loaded, self._weights)
-        self.random_seeds = RandomSeeds(
+        self._written_model = WrittenModel(self._loaded, self._weights)
+        self._random_seeds = RandomSeeds(
             is_shared=configuration.has_random_state, is_used=draws(self._loaded.model)
         )
         self._infos: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
@@ -116,18 +120,352 @@ class Session:
         # Names of the weights with gradients, which each trace fills.
         self._updated: list[str] = []
         self._process = os.getpid()
-        # The folder into which `load_exported` has unpacked what was modelled.
+        # The folder into which `loadExecutable` has unpacked what was modelled.
         self._exported: str | None = None
         write_dot_files(configuration.options, self._loaded.model.graph)
 
-    @logged("Compiling the program", logging.INFO)
-    def prepare(self, *, loads: bool = True) -> None:
-        """Compiles the program, which may run right away if `loads`.
+    @property
+    def dataFlow(self) -> DataFlow:
+        """The `DataFlow` that says what a step takes and returns."""
+        return self._flow
 
-        Raises a `popart_exception` if a node cannot be computed, or the device is detached or
-        not free, and a `ResourceExhaustedError` of TensorFlow if the modelled program does not
-        fit.
+    @property
+    def replicationFactor(self) -> int:
+        """The number of copies of the graph that run at the same time."""
+        return self._size.replicas
+
+    @property
+    def accumulationFactor(self) -> int:
+        """The number of micro-batches of a batch on each replica."""
+        return self._size.accumulation
+
+    def prepareDevice(self, loadEngine: bool = True, err: OutOfMemoryError | None = None) -> None:
+        """Compiles the program for the device.
+
+        Args:
+            loadEngine: Whether it may run right away; `loadEngineAndConnectStreams` says so later.
+            err: Gets the error if the program does not fit, which is raised otherwise.
+
+        Raises:
+            popart_exception: A node of the model cannot be computed, or the device is detached.
         """
+        with _noting(err):
+            self._prepare(loads=loadEngine)
+
+    def loadEngineAndConnectStreams(self) -> None:
+        """Lets the prepared program run, after `prepareDevice(loadEngine=False)`."""
+        executable = self._prepared("loadEngineAndConnectStreams")
+        check_executes(self._device)
+        self._device.attach_for_engine()
+        if executable.host is None:
+            # It was prepared before the device was there.
+            self._prepare(loads=True)
+        self._is_loaded = True
+
+    @logged("session", "Running a step", logging.DEBUG)
+    def run(self, stepio: IStepIO, debugName: str = "") -> None:
+        """Runs a step.
+
+        Args:
+            stepio: Gives the step's inputs, and takes its results.
+            debugName: A name of the step in logs; ignored here.
+
+        Raises:
+            popart_exception: Nothing was prepared, the device is detached, or an array does not
+                fit. Nothing has run then.
+        """
+        if not isinstance(stepio, IStepIO):
+            raise TypeError(
+                "`stepio` must be a PyStepIO, or a PyStepIOCallback. Received: "
+                f"stepio={stepio!r} of type {type(stepio).__name__}"
+            )
+        self._check_process()
+        executable = self._prepared("run")
+        check_executes(self._device)
+        if not self._configuration.compiles:
+            raise popart_exception(
+                "Nothing was compiled that could run, as SessionOptions.compileEngine is False. "
+                "Leave it True in the options of the session."
+            )
+        if not self._is_loaded:
+            raise popart_exception(
+                "The program was prepared with loadEngine=False. Call loadEngineAndConnectStreams "
+                "before run."
+            )
+        self._check_weights()
+        ipu_device = self._device.device
+        outputs = [anchor.stream for anchor in self._anchors]
+        if self._configuration.is_synthetic:
+            read = [self._configuration.synthetic(each) for each in self._inputs]
+        else:
+            stepio._check(self._inputs, outputs)
+            read = stepio._read(self._inputs)
+        graph = self._loaded.model.graph
+        with ipu_device.engine.running(), in_words_of_popart(graph, "run"):
+            # What detaches it from now on waits.
+            if self._device.device is not ipu_device:
+                raise popart_exception("The device was detached before the step could run.")
+            tensors = self._tensors(read, ipu_device.engine.feed_memory)
+            outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
+            found = iter([each.numpy() for each in outfeed])
+        self._num_runs += 1
+        values = {name: next(found) for name in self._anchors_of(updates=False)}
+        if self._configuration.checks_numbers:
+            check_numbers(graph, self._updated, np.asarray(next(found)))
+        # Nothing is copied to the host, so arrays of users stay as they are.
+        if self._configuration.is_synthetic:
+            return
+        values.update(zip(self._anchors_of(updates=True), found, strict=True))
+        stepio._write([(each.stream, each.chosen(values[each.name])) for each in self._anchors])
+
+    def initAnchorArrays(self) -> dict[str, np.ndarray]:
+        """Makes arrays for the results of a step.
+
+        Returns:
+            Arrays of the device's types by name of anchor. For `"All"` their shape is `(batches
+            per step, accumulation, replicas)` without those that are 1, then that of the tensor;
+            for `"EveryN"` the batches are divided by N; for `"Final"` and `"Sum"` only replicas
+            come before the shape of the tensor.
+        """
+        self._make_sure_of_infos()
+        streams = [anchor.stream for anchor in self._described_anchors()]
+        return {s.name: np.empty((*s.count, *s.shape), s.dtype) for s in streams}
+
+    def getInfo(self, arg0: str) -> TensorInfo:
+        """Returns shape and type of a tensor of the main graph.
+
+        Args:
+            arg0: The name of the tensor.
+
+        Raises:
+            popart_exception: There is no such tensor.
+        """
+        self._make_sure_of_infos()
+        if arg0 not in self._infos:
+            raise popart_exception(
+                f"There is no tensor {arg0!r} in the model. There are: "
+                f"{', '.join(sorted(self._infos))}."
+            )
+        shape, dtype = self._infos[arg0]
+        if None in shape:
+            raise popart_exception(
+                f"The tensor {arg0!r} has the shape {list(shape)}, of which a part is known only "
+                "when it was computed."
+            )
+        return TensorInfo(name_of(dtype), list(shape))
+
+    def getReport(self) -> Report:
+        """Returns what the program would cost, as this package's `Report`.
+
+        Raises:
+            popart_exception: The device was not prepared.
+        """
+        executable = self._prepared("report")
+        program = executable.program
+        with in_words_of_popart(self._loaded.model.graph, "be modelled"):
+            model = model_of_executable(executable)
+        return report_of_program(program, model, batch_size_of(program))
+
+    def getSummaryReport(self, resetProfile: bool = True) -> str:
+        """Returns what the program would cost, as text.
+
+        Args:
+            resetProfile: Has no effect: reports are made of the model, which counts nothing.
+
+        Raises:
+            popart_exception: The device was not prepared.
+        """
+        return str(self.getReport())
+
+    def getGraphReport(self, useCbor: bool = False) -> bytes:
+        """Returns what the program would cost, as JSON.
+
+        Args:
+            useCbor: Whether to return CBOR, which says the same in fewer bytes.
+
+        Raises:
+            popart_exception: The device was not prepared.
+        """
+        return _encoded(self.getReport().to_json(), useCbor)
+
+    def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
+        """Returns what runs when, as JSON in the form of Chrome's traces.
+
+        Args:
+            useCbor: Whether to return CBOR, which says the same in fewer bytes.
+            resetProfile: Has no effect: reports are made of the model, which counts nothing.
+
+        Raises:
+            popart_exception: The device was not prepared.
+        """
+        return _encoded(self.getReport().to_chrome_trace(), useCbor)
+
+    def getSerializedGraph(self) -> bytes:
+        """Returns the operations of a step as JSON: names, kinds, inputs, shapes and types.
+
+        Raises:
+            popart_exception: The device was not prepared.
+        """
+        graph = self._prepared("report").graph
+        return json.dumps([_operation(op) for op in graph.ops]).encode()
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Returns the modelled cycles of a step.
+
+        Args:
+            id: Name of a counter; there is one, `""`.
+
+        Raises:
+            popart_exception: Nothing has run, or `instrumentWithHardwareCycleCounter` is not set.
+        """
+        if not self._configuration.counts_cycles:
+            raise popart_exception(
+                "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order "
+                "to measure cycles."
+            )
+        if id:
+            raise popart_exception(
+                f"There is no cycle counter {id!r}. Leave `id` out for the one of the program."
+            )
+        if not self._num_runs:
+            raise popart_exception("Must call run before getCycleCount: nothing was counted yet.")
+        executable = self._prepared("getCycleCount")
+        return model_of_executable(executable).cycles_per_step * executable.program.repeat_count
+
+    @logged("session", "Giving the device the host's weights", logging.DEBUG)
+    def weightsFromHost(self) -> None:
+        """Gives the device the host's weights."""
+        self._prepared("weightsFromHost")
+        self._weights.to_device()
+
+    def writeWeights(self, arg0: IWeightsIO) -> None:
+        """Changes the host's weights; `weightsFromHost` gives them to the device.
+
+        Args:
+            arg0: A `PyWeightsIO` with them.
+
+        Raises:
+            popart_exception: `constantWeights` is set, there is no such weight, or one has another
+                shape or type. Nothing is changed.
+        """
+        if not isinstance(arg0, IWeightsIO):
+            raise TypeError(
+                f"Weights are given in a PyWeightsIO. Received: {arg0!r}. Make one with "
+                "popart.PyWeightsIO({'name': array})."
+            )
+        self._configuration.check_weights_change("writeWeights")
+        self._weights.write(dict(arg0._items()))
+
+    def resetHostWeights(
+        self,
+        modelProtoOrFilename: bytes | str | os.PathLike[str],
+        ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
+    ) -> None:
+        """Changes the host's weights to those of a model; `weightsFromHost` follows.
+
+        Args:
+            modelProtoOrFilename: A serialized model, or the path of a file, that differs from the
+                session's in weights only.
+            ignoreWeightsInModelWithoutCorrespondingHostWeight: Whether it may have others.
+
+        Raises:
+            popart_exception: `constantWeights` is set, or the weights do not fit. Nothing is
+                changed.
+        """
+        self._configuration.check_weights_change("resetHostWeights")
+        arrays = _weights_in(load(modelProtoOrFilename))
+        others = sorted(name for name in arrays if name not in self._weights)
+        if others and not ignoreWeightsInModelWithoutCorrespondingHostWeight:
+            raise popart_exception(
+                f"resetHostWeights, no tensor {others[0]!r} in the session's model. Pass "
+                "ignoreWeightsInModelWithoutCorrespondingHostWeight=True to leave it out."
+            )
+        self._weights.write({n: array for n, array in arrays.items() if n in self._weights})
+
+    def modelToHost(self, arg0: str) -> None:
+        """Writes the model, with the weights as they are, to a file.
+
+        The weights are the host's from then on, too: `readWeights` and `weightsFromHost` go on
+        from them.
+
+        Args:
+            arg0: The path of the file, which is replaced in one piece.
+        """
+        self._written_model.save(arg0)
+
+    def updateExternallySavedTensorLocations(self, arg0: str, arg1: str) -> None:
+        """Makes `modelToHost` write weights that came from one external file into another.
+
+        Args:
+            arg0: The file that they came from, as the model names it.
+            arg1: The path of the other file, which must not exist.
+
+        Raises:
+            popart_exception: No weight came from that file, or the other exists.
+        """
+        self._written_model.move_external(arg0, arg1)
+
+    def setRandomSeed(self, seedValue: int) -> None:
+        """Makes random operations begin anew with a seed.
+
+        Args:
+            seedValue: Any integer; the lowest 31 bits count.
+        """
+        self._random_seeds.set_seed(seedValue)
+
+    def getRNGState(self) -> list[int]:
+        """Returns the state of random operations, for `setRNGState`.
+
+        Raises:
+            popart_exception: `enableLoadAndOffloadRNGState` is not set.
+        """
+        return self._random_seeds.state()
+
+    def setRNGState(self, rngValue: list[int]) -> None:
+        """Makes random operations go on from where another session was.
+
+        Args:
+            rngValue: The list that `getRNGState` returned.
+
+        Raises:
+            popart_exception: `enableLoadAndOffloadRNGState` is not set, or it is no such state.
+        """
+        self._random_seeds.set_state(rngValue)
+
+    def compileAndExport(self, filename: str, err: OutOfMemoryError | None = None) -> None:
+        """Compiles the program, and writes it to a file that `loadExecutable` reads.
+
+        Args:
+            filename: Path of the file; its folder is made.
+            err: Gets the error if the program does not fit, which is raised otherwise.
+
+        Raises:
+            popart_exception: The device cannot compile offline, or a node of the model cannot be
+                computed.
+        """
+        with _noting(err):
+            self._export(filename)
+
+    @logged("session", "Loading an exported program", logging.INFO)
+    def loadExecutable(self, filename: str) -> None:
+        """Reads what `compileAndExport` has written, which `prepareDevice` then uses.
+
+        Args:
+            filename: Path of the file.
+
+        Raises:
+            popart_exception: There is no such file, or it is of another model or of other options.
+        """
+        # The session's own folder, which goes with it: the model is read as late as a report is
+        # wanted.
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        read_exported(Path(filename), self._digest(), Path(folder))
+        self._exported = folder
+
+    @logged("session", "Compiling the program", logging.INFO)
+    def _prepare(self, *, loads: bool) -> None:
+        """Compiles the program, which may run right away if it `loads`."""
         self._check_process()
         if loads:
             self._device.attach_for_engine()
@@ -157,173 +495,8 @@ class Session:
         if self._configuration.caches:
             _fill_cache(executable)
 
-    def load(self) -> None:
-        """Lets the prepared program run.
-
-        Raises a `popart_exception` if nothing was prepared, or the device is offline or not free.
-        """
-        executable = self._prepared("loadEngineAndConnectStreams")
-        check_executes(self._device)
-        self._device.attach_for_engine()
-        if executable.host is None:
-            # It was prepared before the device was there.
-            self.prepare()
-        self._is_loaded = True
-
-    @logged("Running a step", logging.DEBUG)
-    def run(self, step_io: IStepIO) -> None:
-        """Runs a step.
-
-        Raises a `popart_exception` if nothing was prepared, the device is detached or an array
-        does not fit, and nothing has run then; or if a node failed. A `poplar_exception` says
-        that the program aborted itself, or that a number was not finite though
-        `enableFloatingPointChecks` is set; results are not written then.
-        """
-        if not isinstance(step_io, IStepIO):
-            raise TypeError(
-                "`stepio` must be a PyStepIO, or a PyStepIOCallback. Received: "
-                f"stepio={step_io!r} of type {type(step_io).__name__}"
-            )
-        self._check_process()
-        executable = self._prepared("run")
-        check_executes(self._device)
-        if not self._configuration.compiles:
-            raise popart_exception(
-                "Nothing was compiled that could run, as SessionOptions.compileEngine is False. "
-                "Leave it True in the options of the session."
-            )
-        if not self._is_loaded:
-            raise popart_exception(
-                "The program was prepared with loadEngine=False. Call loadEngineAndConnectStreams "
-                "before run."
-            )
-        self._check_weights()
-        ipu_device = self._device.device
-        outputs = [anchor.stream for anchor in self._anchors]
-        if self._configuration.is_synthetic:
-            read = [self._configuration.synthetic(each) for each in self._inputs]
-        else:
-            step_io._check(self._inputs, outputs)
-            read = step_io._read(self._inputs)
-        graph = self._loaded.model.graph
-        with ipu_device.engine.running(), in_words_of_popart(graph, "run"):
-            # What detaches it from now on waits.
-            if self._device.device is not ipu_device:
-                raise popart_exception("The device was detached before the step could run.")
-            tensors = self._tensors(read, ipu_device.engine.feed_memory)
-            outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
-            found = iter([each.numpy() for each in outfeed])
-        self._num_runs += 1
-        values = {name: next(found) for name in self._anchors_of(updates=False)}
-        if self._configuration.checks_numbers:
-            check_numbers(graph, self._updated, np.asarray(next(found)))
-        # Nothing is copied to the host, so arrays of users stay as they are.
-        if self._configuration.is_synthetic:
-            return
-        values.update(zip(self._anchors_of(updates=True), found, strict=True))
-        step_io._write([(each.stream, each.chosen(values[each.name])) for each in self._anchors])
-
-    def anchor_arrays(self) -> dict[str, np.ndarray]:
-        """Returns empty arrays for the results of a step, by name of anchor."""
-        self._make_sure_of_infos()
-        streams = [anchor.stream for anchor in self._described_anchors()]
-        return {s.name: np.empty((*s.count, *s.shape), s.dtype) for s in streams}
-
-    def info(self, name: str) -> TensorInfo:
-        """Returns shape and type of a tensor of the main graph.
-
-        Raises a `popart_exception` if there is no such tensor, or its shape is not static.
-        """
-        self._make_sure_of_infos()
-        if name not in self._infos:
-            raise popart_exception(
-                f"There is no tensor {name!r} in the model. There are: "
-                f"{', '.join(sorted(self._infos))}."
-            )
-        shape, dtype = self._infos[name]
-        if None in shape:
-            raise popart_exception(
-                f"The tensor {name!r} has the shape {list(shape)}, of which a part is known only "
-                "when it was computed."
-            )
-        return TensorInfo(name_of(dtype), list(shape))
-
-    def report(self) -> Report:
-        """Returns what the program would cost.
-
-        Raises a `popart_exception` if nothing was prepared, or the program cannot be modelled.
-        """
-        executable = self._prepared("report")
-        program = executable.program
-        with in_words_of_popart(self._loaded.model.graph, "be modelled"):
-            model = model_of_executable(executable)
-        return report_of_program(program, model, batch_size_of(program))
-
-    def serialized_graph(self) -> bytes:
-        graph = self._prepared("report").graph
-        return json.dumps([_operation(op) for op in graph.ops]).encode()
-
-    def cycle_count(self, counter: str) -> int:
-        """Returns the modelled cycles of a step; the only counter has the name "".
-
-        Raises a `popart_exception` if nothing has run, or cycles were not to be counted.
-        """
-        if not self._configuration.counts_cycles:
-            raise popart_exception(
-                "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order "
-                "to measure cycles."
-            )
-        if counter:
-            raise popart_exception(
-                f"There is no cycle counter {counter!r}. Leave `id` out for the one of the program."
-            )
-        if not self._num_runs:
-            raise popart_exception("Must call run before getCycleCount: nothing was counted yet.")
-        executable = self._prepared("getCycleCount")
-        return model_of_executable(executable).cycles_per_step * executable.program.repeat_count
-
-    @logged("Giving the device the host's weights", logging.DEBUG)
-    def weights_to_device(self) -> None:
-        self._prepared("weightsFromHost")
-        self._weights.to_device()
-
-    def write_weights(self, weights_io: IWeightsIO) -> None:
-        """Changes the host's weights to those of arrays.
-
-        Raises a `popart_exception`, and changes nothing, if weights are constant or an array
-        fits none.
-        """
-        if not isinstance(weights_io, IWeightsIO):
-            raise TypeError(
-                f"Weights are given in a PyWeightsIO. Received: {weights_io!r}. Make one with "
-                "popart.PyWeightsIO({'name': array})."
-            )
-        self._configuration.check_weights_change("writeWeights")
-        self._weights.write(dict(weights_io._items()))
-
-    def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
-        """Changes the host's weights to those of a model.
-
-        Raises a `popart_exception`, and changes nothing, if weights are constant or the model
-        has weights that this one has not, unless `ignores_others`.
-        """
-        self._configuration.check_weights_change("resetHostWeights")
-        arrays = _weights_in(load(model))
-        others = sorted(name for name in arrays if name not in self._weights)
-        if others and not ignores_others:
-            raise popart_exception(
-                f"resetHostWeights, no tensor {others[0]!r} in the session's model. Pass "
-                "ignoreWeightsInModelWithoutCorrespondingHostWeight=True to leave it out."
-            )
-        self._weights.write({n: array for n, array in arrays.items() if n in self._weights})
-
-    @logged("Exporting the program", logging.INFO)
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Compiles the program, and writes what was modelled of it to a file.
-
-        Raises a `popart_exception` if the device cannot compile offline, and a
-        `ResourceExhaustedError` of TensorFlow if the program does not fit on it.
-        """
+    @logged("session", "Exporting the program", logging.INFO)
+    def _export(self, path: str | os.PathLike[str]) -> None:
         if not self._device.canCompileOffline:
             raise popart_exception(
                 f"Devices of type {self._device.type} cannot compile offline. Acquire an IPU, or "
@@ -340,22 +513,9 @@ class Session:
                 judge(executable, current_outputs(self._configuration.device_choices.config))
             write_exported(Path(path), self._digest(), Path(folder))
 
-    @logged("Loading an exported program", logging.INFO)
-    def load_exported(self, path: str | os.PathLike[str]) -> None:
-        """Reads a file of `export`, which saves modelling the program.
-
-        Raises a `popart_exception` if it cannot be read, or is of another session.
-        """
-        # The session's own folder, which goes with it: the model is read as late as a report is
-        # wanted.
-        folder = tempfile.mkdtemp()
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        read_exported(Path(path), self._digest(), Path(folder))
-        self._exported = folder
-
     def _digest(self) -> str:
         """Returns a digest of everything that the program depends on."""
-        flow = self.flow
+        flow = self._flow
         anchors = [[name, repr(flow.art(name))] for name in flow.anchors()]
         device = [self._device.version, self._device.numIpus, self._device.tilesPerIPU]
         content = [flow.batchesPerStep(), anchors, device, self._configuration.options_in_words()]
@@ -386,16 +546,16 @@ class Session:
         return self._executable
 
     def _program(self) -> Program:
-        returned = map(self.flow.art, self._anchors_of(updates=False))
+        returned = map(self._flow.art, self._anchors_of(updates=False))
         checked = [OutfeedMode.ALL] if self._configuration.checks_numbers else []
         program = Program(
             name=self._program_name,
             step=self._step(),
             infeed=self._input_specs,
             unflatten=list,
-            repeat_count=self.size.batches * self.size.accumulation,
+            repeat_count=self._size.batches * self._size.accumulation,
             outfeed_modes=(*map(mode_of, returned), *checked),
-            num_replicas=self.size.replicas,
+            num_replicas=self._size.replicas,
             # There is no stock program whose rounding it could be meant to have.
             fast_math=True,
             pipeline=self._configuration.pipeline,
@@ -415,7 +575,7 @@ class Session:
             "inputs": tuple(each.name for each in self._inputs),
             "anchors": tuple(self._anchors_of(updates=False)),
             "weights": self._weights,
-            "seeds": self.random_seeds,
+            "seeds": self._random_seeds,
             "placement": self._configuration.placement,
             "strides_groups": self._configuration.strides_groups,
             "stable_softmax": self._configuration.stable_softmax,
@@ -435,7 +595,7 @@ class Session:
         """Refuses anchors that are no tensors of the model."""
         names = self._loaded.model.graph.tensor_names()
         known = set(names)
-        for name in self.flow.anchors():
+        for name in self._flow.anchors():
             if name not in known:
                 raise no_such_anchor(name, names)
 
@@ -444,7 +604,7 @@ class Session:
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         """Returns the anchors that exist after an update of weights, or in each micro-batch."""
-        return [] if updates else self.flow.anchors()
+        return [] if updates else self._flow.anchors()
 
     def _more_content(self) -> list[Any]:
         """Returns what else the program depends on."""
@@ -481,10 +641,68 @@ class Session:
         """Tells all that the session keeps which TensorFlow device has it."""
         attachment = self._device.num_attachments
         self._weights.place(device, attachment)
-        self.random_seeds.place(device, attachment)
+        self._random_seeds.place(device, attachment)
 
     def _described_anchors(self) -> list[Anchor]:
-        return anchors_of(self.flow, self.size, self._infos, self._anchors_of(updates=True))
+        return anchors_of(self._flow, self._size, self._infos, self._anchors_of(updates=True))
+
+
+class _InferenceSessionCore(Session):
+    """Runs a model for inference on a device.
+
+    Args:
+        model: A serialized model, or the path of a file.
+        dataFlow: How many batches a step takes, and which tensors it returns.
+        deviceInfo: The device that the model runs on.
+        inputShapeInfo: Shapes of inputs that the model leaves open.
+        userOptions: Options of the session, which are copied.
+        patterns: Which rewrites of graphs are allowed. The emulator rewrites by rules of its own,
+            and warns of a choice.
+
+    Raises:
+        popart_exception: The model, the options and the device do not go together.
+    """
+
+    def __init__(
+        self,
+        model: bytes | str | os.PathLike[str],
+        dataFlow: DataFlow,
+        deviceInfo: Any,
+        inputShapeInfo: InputShapeInfo,
+        userOptions: Any,
+        patterns: Any,
+    ):
+        if not dataFlow.nAnchors():
+            raise popart_exception(
+                "User must specify an anchor tensor when doing inference. Give the DataFlow a "
+                "dictionary of anchors, such as {'output': AnchorReturnType('All')}."
+            )
+        if userOptions.enableGradientAccumulation:
+            raise popart_exception(
+                "Gradient Accumulation (SessionOptions.enableGradientAccumulation) is not "
+                "available in inference, which has no gradients. Leave it False."
+            )
+        # Several checks warn of idle options; users get one warning, at the line that made the
+        # session.
+        with OPTION_WARNINGS.together(stacklevel=3):
+            warn_of_idle(userOptions)
+            warn_of_patterns(patterns)
+            super().__init__(model, dataFlow, deviceInfo, inputShapeInfo, userOptions)
+
+
+@contextlib.contextmanager
+def _noting(found: OutOfMemoryError | None) -> Iterator[None]:
+    """Stores the error of a program that does not fit in `found`, if there is one."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        if found is None:
+            raise
+        found.fail(error.message, error.message)
+
+
+def _encoded(text: str, uses_cbor: bool) -> bytes:
+    return as_cbor(json.loads(text)) if uses_cbor else text.encode()
 
 
 def _fill_cache(executable: Executable) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.options.logger import python_logger
 
+__all__ = ["IStepIO", "IWeightsIO", "PyStepIO", "PyStepIOCallback", "PyWeightsIO"]
+
 _LOGGER = python_logger("session")
 
 

@@ -1,4 +1,4 @@
-"""Trains ONNX models on a device; names of PopART's bindings are in `training`."""
+"""Trains ONNX models on a device."""
 
 import os
 import weakref
@@ -10,8 +10,9 @@ import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.optimizers.optimizer import Optimizer
-from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, Patterns
+from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, warn_of_patterns
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
+from ipu_keras.popart.options.session_options import warn_of_idle
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.host_reduction import HostReduction
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
@@ -30,18 +31,26 @@ from ipu_keras.popart.sessions.weight_update import WeightUpdate
 from ipu_keras.popart.sessions.weights import Weights, check_like
 from ipu_keras.program import Accumulation, Program
 from ipu_keras.settings.names import legible
+from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
-class TrainedSession(Session):
-    """A model that is trained on a device.
-
-    Raises a `popart_exception` if the model cannot be trained so.
+class _TrainingSessionCore(Session):
+    """Trains a model on a device.
 
     Args:
-        model: A serialized model, or the path of a file. Initialisers named like the optimizer's
-            state are what the optimizer goes on with.
-        patterns: Only `SoftMaxGradDirect` has an effect.
+        model: A serialized model, or the path of a file.
+        dataFlow: How many batches a step takes, and which tensors it returns.
+        loss: Name of the scalar tensor that training makes less.
+        optimizer: How weights are trained, such as `popart.SGD`.
+        deviceInfo: The device that the model runs on.
+        inputShapeInfo: Shapes of inputs that the model leaves open.
+        userOptions: Options of the session, which are copied.
+        patterns: Which rewrites of graphs are allowed. `SoftMaxGradDirect` counts; else the
+            emulator rewrites by rules of its own, and warns of a choice.
         name: What programs are called in counters and reports.
+
+    Raises:
+        popart_exception: The model cannot be trained with these options on this device.
     """
 
     _trains = True
@@ -49,83 +58,151 @@ class TrainedSession(Session):
     def __init__(
         self,
         model: bytes | str | os.PathLike[str],
-        flow: DataFlow,
+        dataFlow: DataFlow,
         loss: str,
         optimizer: Optimizer,
-        device: Any,
-        infos: InputShapeInfo,
-        options: Any,
-        patterns: Patterns,
+        deviceInfo: Any,
+        inputShapeInfo: InputShapeInfo,
+        userOptions: Any,
+        patterns: Any,
         name: str = "training",
     ):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(
-                "`optimizer` must be an SGD, ConstSGD, Adam or Adaptive. Received: "
-                f"optimizer={optimizer!r} of type {type(optimizer).__name__}"
-            )
-        self._program_name = legible(name)
-        self._loss = loss
-        self._passes_softmax = patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT)
-        self._optimizer = optimizer.copy()
-        self._trained: tuple[str, ...] = ()
-        self._loss_scaler: LossScaler | None = None
-        self._host_reduction: HostReduction | None = None
-        super().__init__(model, flow, device, infos, options)
-        if device.isAttached or is_absent(device):
-            # Only a trace finds losses and anchors that cannot be, which the constructor has to
-            # refuse.
-            self._make_sure_of_infos()
+        with OPTION_WARNINGS.together(stacklevel=3):
+            warn_of_idle(userOptions)
+            warn_of_patterns(patterns, trains=True)
+            if not isinstance(optimizer, Optimizer):
+                raise TypeError(
+                    "`optimizer` must be an SGD, ConstSGD, Adam or Adaptive. Received: "
+                    f"optimizer={optimizer!r} of type {type(optimizer).__name__}"
+                )
+            self._program_name = legible(name)
+            self._loss = loss
+            self._passes_softmax = patterns.isPatternEnabled(SOFTMAX_GRAD_DIRECT)
+            self._optimizer = optimizer.copy()
+            self._trained: tuple[str, ...] = ()
+            self._loss_scaler: LossScaler | None = None
+            self._host_reduction: HostReduction | None = None
+            super().__init__(model, dataFlow, deviceInfo, inputShapeInfo, userOptions)
+            if deviceInfo.isAttached or is_absent(deviceInfo):
+                # Only a trace finds losses and anchors that cannot be, which the constructor has to
+                # refuse.
+                self._make_sure_of_infos()
 
-    def weights_to_host(self) -> None:
-        """Fetches the device's weights, for `read_weights`."""
+    def weightsToHost(self) -> None:
+        """Copies the device's weights and the optimizer's state to where `readWeights` reads.
+
+        Raises:
+            popart_exception: The device was not prepared.
+        """
         self._prepared("weightsToHost")
         self._weights.from_device()
 
-    def read_weights(self, weights_io: IWeightsIO) -> None:
-        """Fills arrays with the weights that were fetched.
+    def readWeights(self, arg0: IWeightsIO) -> None:
+        """Fills arrays with the weights that `weightsToHost` has copied.
 
-        Raises a `popart_exception` if nothing was fetched, or an array fits no weight.
+        Args:
+            arg0: A `PyWeightsIO` with the arrays to fill.
+
+        Raises:
+            popart_exception: Nothing was copied, there is no such weight, or one has another shape
+                or type. Nothing is written.
         """
-        self._weights.read(dict(weights_io._items()))
+        self._weights.read(dict(arg0._items()))
 
-    def reset_weights(self, model: bytes | str | os.PathLike[str], *, ignores_others: bool) -> None:
-        """Changes the host's weights to a model's; `run` then waits for `weights_to_device`."""
-        super().reset_weights(model, ignores_others=ignores_others)
+    def resetHostWeights(
+        self,
+        modelProtoOrFilename: bytes | str | os.PathLike[str],
+        ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
+    ) -> None:
+        super().resetHostWeights(
+            modelProtoOrFilename, ignoreWeightsInModelWithoutCorrespondingHostWeight
+        )
+        # `run` waits for `weightsFromHost`.
         self._weights.are_on_device = False
 
-    def update_optimizer(self, optimizer: Optimizer) -> None:
-        """Takes the numbers of another optimizer, from the next run on.
+    def updateOptimizerFromHost(self, arg0: Optimizer) -> None:
+        """Takes the numbers of another optimizer, from the next run on. Nothing is compiled.
 
-        Raises a `popart_exception` if it differs in more than numbers that are not constant.
+        Args:
+            arg0: An optimizer of the same kind as the session's.
+
+        Raises:
+            popart_exception: The optimizer differs in more than numbers that are not constant.
+                Nothing is changed.
         """
-        self._update.replace(optimizer)
+        self._update.replace(arg0)
 
-    @property
-    def host_streams(self) -> list[str]:
-        return [] if self._host_reduction is None else self._host_reduction.streams
+    def connectStreamToCallback(self, arg0: str, arg1: Callable[[Any], None], arg2: int) -> None:
+        """Connects a stream of gradients or weights to a function, for `hostAllReduce`.
 
-    def connect(self, stream: str, callback: Callable[[Any], None], replica: int) -> None:
-        """Connects a stream of a replica to a callback, which takes a capsule with an address.
+        After each batch, callbacks of streams that store gradients are called for all weights
+        and replicas, and then those of streams that load; all of them must be connected before
+        `run`. An exception in one ends the run as a `poplar_exception`, before weights are
+        updated.
 
-        Raises a `popart_exception` if there is no such stream or replica.
+        Args:
+            arg0: A name that `getHostReduceStreamIds` returns.
+            arg1: A function that is called with a capsule, a `PyCapsule` without a name, that
+                has the address of the stream's memory: as many elements as the weight has, of
+                its type, in the order of the model. A stream that stores has the gradient there,
+                of the scaled loss; to one that loads, the callback writes what the device goes
+                on with: the reduced gradient, or with `hostWeightUpdate` the weight. The memory
+                stays where it is until the stream is connected again.
+            arg2: The number of the replica. Replicas have to be given the same numbers.
+
+        Raises:
+            popart_exception: There is no such stream, or no such replica.
+            TypeError: `arg1` cannot be called.
+
+        Example:
+
+        >>> import ctypes, numpy as np
+        >>> address_of = ctypes.pythonapi.PyCapsule_GetPointer
+        >>> address_of.argtypes = ctypes.py_object, ctypes.c_char_p
+        >>> address_of.restype = ctypes.c_void_p
+        >>> def array_of(capsule, shape):
+        ...     memory = ctypes.cast(address_of(capsule, None), ctypes.POINTER(ctypes.c_float))
+        ...     return np.ctypeslib.as_array(memory, shape)
         """
         if self._host_reduction is None:
             raise popart_exception(
-                f"There is no stream {stream!r} to connect to a callback: there are some with "
+                f"There is no stream {arg0!r} to connect to a callback: there are some with "
                 "SessionOptions.hostAllReduce only. Without it replicas reduce their gradients on "
                 "the device; read them as anchors 'Gradient___<weight>'."
             )
-        self._host_reduction.connect(stream, callback, replica)
+        self._host_reduction.connect(arg0, arg1, arg2)
+
+    def getHostReduceStreamIds(self) -> list[str]:
+        """Returns the names of the streams that `hostAllReduce` puts between device and host.
+
+        Returns:
+            For each weight `"gradientStoreStream__Gradient___<weight>"` and
+            `"gradientLoadStream__Gradient___<weight>"`, or with `hostWeightUpdate`
+            `"weightLoadStream__<weight>"` in place of the latter. An empty list without
+            `hostAllReduce`.
+        """
+        return [] if self._host_reduction is None else self._host_reduction.streams
+
+    def getIr(self) -> Any:
+        """Would return PopART's intermediate representation, which the emulator has not.
+
+        Raises:
+            popart_exception: Whenever it is called.
+        """
+        raise popart_exception(
+            "There is no popart.Ir: models become TensorFlow functions. getSerializedGraph returns "
+            "the operations of the prepared program as JSON."
+        )
 
     def _program(self) -> Program:
         step = self._step()
-        returned = map(self.flow.art, self._anchors_of(updates=True))
+        returned = map(self._flow.art, self._anchors_of(updates=True))
         return replace(
             super()._program(),
             step=step,
             update=step.update,
             update_modes=tuple(map(mode_of, returned)),
-            accumulation=Accumulation(count=self.size.accumulation),
+            accumulation=Accumulation(count=self._size.accumulation),
             # Steps may begin op by op, as many as pay. XLA takes over after a write of weights,
             # which inference has none of, so there it would never begin.
             first_steps=None,
@@ -203,7 +280,7 @@ class TrainedSession(Session):
         names = self._loaded.model.graph.tensor_names()
         known = {*names, *self._update.infos, *self._update.scalars.names}
         known.update(reservedGradientPrefix() + name for name in names)
-        for name in self.flow.anchors():
+        for name in self._flow.anchors():
             if name not in known:
                 others = [*self._update.infos, *self._update.scalars.names]
                 raise no_such_anchor(name, [*names, *(n for n in others if n not in names)])
@@ -227,7 +304,7 @@ class TrainedSession(Session):
 
     def _anchors_of(self, *, updates: bool) -> list[str]:
         results = self._update.infos
-        return [name for name in self.flow.anchors() if (name in results) == updates]
+        return [name for name in self._flow.anchors() if (name in results) == updates]
 
     def _more_content(self) -> list[Any]:
         return [self._loss, self._passes_softmax, self._update.content]

@@ -8,9 +8,9 @@ import numpy as np
 from onnx import ModelProto
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import LoadedModel
+from ipu_keras.popart.files.saving import put_in_place, save
 from ipu_keras.popart.model.external_data import FileRange, check_unused, is_same_file
-from ipu_keras.popart.model.loading import LoadedModel
-from ipu_keras.popart.model.saving import put_in_place, save
 from ipu_keras.popart.model.tensors import raw_data_of, tensor_of
 from ipu_keras.popart.sessions.weights import Weights
 

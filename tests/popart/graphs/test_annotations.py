@@ -5,7 +5,7 @@ import pytest
 
 from ipu_keras.popart.core import CommGroup, TensorLocation, TensorStorage, _BuilderCore
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.options.enumerations import CommGroupType, RecomputeType
 
 

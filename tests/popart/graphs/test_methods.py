@@ -10,11 +10,11 @@ from onnx_calls import CALLS, SPECIAL, called, opset_of
 
 from ipu_keras.popart.builder import Builder
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.graphs.methods import onnx_methods
 from ipu_keras.popart.graphs.opsets import AI_ONNX_OPSETS
 from ipu_keras.popart.graphs.tensor_types import dtype_of, is_complete, shape_of
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.table import OPERATIONS
 

@@ -8,7 +8,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.operations import expansion
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.operation import Operation

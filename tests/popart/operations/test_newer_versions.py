@@ -15,8 +15,8 @@ from onnx.backend.test.case import node
 from onnx.reference import ReferenceEvaluator
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.model.graph import AI_ONNX
-from ipu_keras.popart.model.loading import load
 from ipu_keras.popart.operations import newer_versions
 from ipu_keras.popart.operations.evaluation import outputs_of
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART, UNCHANGED

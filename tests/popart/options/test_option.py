@@ -4,8 +4,8 @@ import inspect
 import pytest
 
 from ipu_keras.popart.options.enumerations import ExecutionPhaseSchedule, TensorStorage
+from ipu_keras.popart.options.kinds import BOOL, TEXT, dict_of, integer, one_of, set_of
 from ipu_keras.popart.options.option import Effect, Option, Settings
-from ipu_keras.popart.options.values import BOOL, TEXT, dict_of, integer, one_of, set_of
 
 
 class Inner(Settings):

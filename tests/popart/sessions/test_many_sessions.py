@@ -48,7 +48,7 @@ def test_a_session_that_is_dropped_leaves_nothing(relu):
         names.add(device.device.name)
         session = session_on(device, relu)
         session.run(popart.PyStepIO({relu.x: relu.data()}, session.initAnchorArrays()))
-        programs.append(weakref.ref(session._session._executable))
+        programs.append(weakref.ref(session._executable))
         del session, device
     assert len(names) == 1
     SYSTEM.acquire_model(1)

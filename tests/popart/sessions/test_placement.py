@@ -214,7 +214,7 @@ def test_stages_follow_from_ipus(session_of, ipus):
     session, anchors = session_of(proto, [y], 6, num_ipus=3, **MODES["pipeline"])
     session.run(popart.PyStepIO({x: given}, anchors))
     np.testing.assert_allclose(anchors[y], chained(given, ipus), rtol=1e-5)
-    assert session._session._configuration.pipeline.device_mapping == ipus
+    assert session._configuration.pipeline.device_mapping == ipus
 
 
 def test_data_that_goes_back_needs_stages(ipu_model):
@@ -244,6 +244,6 @@ def test_auto_shards_are_of_as_many_weights(session_of, num_ipus, pipelined):
         session_of, builder.getModelProto(), x, y, given, num_ipus=num_ipus, **options
     )
     np.testing.assert_allclose(computed, np.full((BATCHES, 8), 5040.0), rtol=1e-5)
-    graph = session._session._loaded.model.graph
+    graph = session._loaded.model.graph
     counts = np.bincount([node.annotations["__ipu_number"] for node in graph.nodes])
     assert counts.tolist() == [6 // num_ipus] * num_ipus

@@ -1,7 +1,7 @@
 import numpy as np
 
 from ipu_keras import popart
-from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.sessions.reached import (
     factors_of_products,
     kept_statistics,

@@ -537,11 +537,11 @@ def test_a_step_is_traced_once_and_keeps_a_kernel_in_one_order(ipu_model):
     session = popart.InferenceSession(
         builder.getModelProto(), popart.DataFlow(1, [y]), ipu_model(), userOptions=options
     )
-    infos = session._session._infos = Counted()
+    infos = session._infos = Counted()
     session.prepareDevice()
     assert session.getInfo(y).shape() == [1, 3, 3, 3]
     assert infos.number == 1
-    assert len(session._session._weights._variables) == 1
+    assert len(session._weights._variables) == 1
 
 
 def test_several_convolutions_have_partials_of_their_own(session_of):
@@ -556,7 +556,7 @@ def test_several_convolutions_have_partials_of_their_own(session_of):
     session, arrays = session_of(builder.getModelProto(), ys)
     session.run(popart.PyStepIO({x: np.ones((1, 2, 4, 4), np.float32)}, arrays))
     assert [arrays[y].max() for y in ys] == [2, 2]
-    ops = graph_of_program(session._session._executable.program).ops
+    ops = graph_of_program(session._executable.program).ops
     (together,) = (op for op in ops if op.name.endswith("MultiConv"))
     assert (together.partials_dtype, together.memory_proportion) == ("float16", 0.5)
 

@@ -148,10 +148,10 @@ def test_a_learning_rate_for_each_step(training_of, weights_of):
     session, _ = training_of(model.proto, model.loss, plain(0.1, is_const=False))
     rates = {"lr": 0.0, "dm": 0.0, "wd": 0.0}
     rule = goldens.PlainSgd(rates)
-    engine = session._session._device.device.engine
+    engine = session._device.device.engine
     assert engine.counters().num_compilations["training"] == 1
     # Is emptied whenever the step is traced.
-    session._session._infos["traced once"] = ((), np.dtype("float32"))
+    session._infos["traced once"] = ((), np.dtype("float32"))
     inputs = model.inputs(1000, 1, 1)
     after = {n: w.astype(np.float64) for n, w in model.weights.items()}
     for step in range(1000):
@@ -162,7 +162,7 @@ def test_a_learning_rate_for_each_step(training_of, weights_of):
         gradients = model.gradients(after, part)
         after = {n: rule(n, w, gradients[n]) for n, w in after.items()}
     assert engine.counters().num_compilations["training"] == 1
-    assert "traced once" in session._session._infos
+    assert "traced once" in session._infos
     with pytest.raises(popart.popart_exception, match="New optimizer is not a valid replacement"):
         session.updateOptimizerFromHost(with_state(0.7))
     found = weights_of(session, {model.names[n]: w for n, w in model.weights.items()})

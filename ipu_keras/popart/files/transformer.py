@@ -12,11 +12,11 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from onnx.helper import get_attribute_value
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
+from ipu_keras.popart.files.messages import all_graphs, all_tensors, names_taken
+from ipu_keras.popart.files.saving import DATA_FIELDS, move_data_outside, serialised
 from ipu_keras.popart.model.data_types import dtype_of, name_of, number_of, values_outside
 from ipu_keras.popart.model.external_data import ExternalData
-from ipu_keras.popart.model.loading import load
-from ipu_keras.popart.model.messages import all_graphs, all_tensors, names_taken
-from ipu_keras.popart.model.saving import DATA_FIELDS, move_data_outside, serialised
 from ipu_keras.popart.model.tensors import array_of, tensor_of
 
 # By kind of node: the attribute that is the number of a data type.

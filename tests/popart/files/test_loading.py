@@ -14,7 +14,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx_models import WEIGHTS, model_of, models
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.operations.evaluation import outputs_of
 
 FLOAT = TensorProto.FLOAT

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.options.enumerations import DotCheck, TensorStorage
-from ipu_keras.popart.options.settings import TensorLocation
-from ipu_keras.popart.options.values import (
+from ipu_keras.popart.options.kinds import (
     BOOL,
     NUMBER,
     TEXT,
@@ -17,6 +16,7 @@ from ipu_keras.popart.options.values import (
     one_of,
     set_of,
 )
+from ipu_keras.popart.options.settings import TensorLocation
 
 ANYTHING = st.one_of(
     st.none(),

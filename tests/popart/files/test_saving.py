@@ -12,9 +12,9 @@ from onnx import helper
 from onnx_models import model_of
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
+from ipu_keras.popart.files.saving import move_data_outside, put_in_place, save, serialised
 from ipu_keras.popart.model.external_data import FileRange
-from ipu_keras.popart.model.loading import load
-from ipu_keras.popart.model.saving import move_data_outside, put_in_place, save, serialised
 
 
 def model(scale=1.0, size=1000):
@@ -93,7 +93,7 @@ def test_where_nothing_can_be_written(tmp_path, external_data):
 WRITER = """
 import sys
 from test_saving import model
-from ipu_keras.popart.model.saving import save
+from ipu_keras.popart.files.saving import save
 models = [model(float(scale), size=2_000_000) for scale in (1, 2)]
 while True:
     for each in models:

@@ -4,7 +4,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.files.loading import load
 
 
 def model_of(*nodes, shape=(2,), opsets=(("", 19),)):

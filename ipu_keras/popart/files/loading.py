@@ -10,10 +10,10 @@ from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.checks import check_model
+from ipu_keras.popart.files.checks import check_model
+from ipu_keras.popart.files.messages import all_tensors
 from ipu_keras.popart.model.external_data import ExternalData, FileRange
 from ipu_keras.popart.model.graph import OnnxModel
-from ipu_keras.popart.model.messages import all_tensors
 from ipu_keras.popart.model.parsing import parsed
 from ipu_keras.popart.model.tensors import is_external, put_inside
 from ipu_keras.store.atomic_files import read_whole

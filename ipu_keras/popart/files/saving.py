@@ -13,6 +13,7 @@ from google.protobuf.message import EncodeError, Message
 from onnx import ModelProto, TensorProto
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import MOST_BYTES
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.external_data import (
     FileRange,
@@ -21,7 +22,6 @@ from ipu_keras.popart.model.external_data import (
     note_written,
     replaced_parts,
 )
-from ipu_keras.popart.model.loading import MOST_BYTES
 from ipu_keras.popart.model.tensors import is_external, raw_data_of
 from ipu_keras.store.atomic_files import write_atomically
 

@@ -15,9 +15,9 @@ import onnx.defs
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.messages import all_graphs, names_taken
 from ipu_keras.popart.model.data_types import dtype_of
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
-from ipu_keras.popart.model.messages import all_graphs, names_taken
 from ipu_keras.popart.model.tensors import check_dimensions, declared_sizes
 from ipu_keras.popart.operations.newer_versions import LAST_OF_POPART
 from ipu_keras.popart.operations.table import operation_of

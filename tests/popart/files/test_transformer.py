@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 from onnx_models import model_of
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.files.loading import load
+from ipu_keras.popart.files.transformer import GraphTransformer
 from ipu_keras.popart.model.data_types import dtype_of
-from ipu_keras.popart.model.loading import load
-from ipu_keras.popart.model.transformer import GraphTransformer
 
 
 def transformed(model, change):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.loading import load
+from ipu_keras.popart.files.loading import load
 
 
 @dataclass(frozen=True)

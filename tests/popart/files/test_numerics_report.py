@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ipu_keras import popart
-from ipu_keras.popart.model import numerics_report
+from ipu_keras.popart.files import numerics_report
 
 
 @pytest.fixture

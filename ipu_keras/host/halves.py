@@ -1,0 +1,299 @@
+"""Has finished functions compute float16 as an IPU does.
+
+An IPU widens halves to float32, computes, and rounds the result once. Its halves have no
+infinity: what is too large becomes 65504 (or NaN, with `floating_point_behaviour.nanoo`), and an
+infinite operand, or a division by zero, makes NaN (Tile Vertex ISA 1.2.3, section 2.9).
+
+This works on definitions of functions, after all that looks at graphs, so that gradients, loops,
+branches, XLA's programs and TensorFlow's executor are treated alike, and reports see nothing of
+it. Functions without halves stay as they are.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.contexts import function_definition
+from ipu_keras.internals.tensorflow.functions import defined_like
+from ipu_keras.internals.tensorflow.operations import definition_of
+from ipu_keras.machine.numerics import Numerics
+
+_HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
+_LARGEST = 65504.0
+
+# What computes new numbers, by the attributes that are the types of what it computes with. What
+# moves, compares or chooses numbers is not here: halves stay halves in it.
+_COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
+    """
+    Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad
+    AvgPoolGrad BatchMatMul BatchMatMulV2 BiasAdd BiasAddGrad Conv2D Conv2DBackpropFilter
+    Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 Conv3DBackpropInputV2 Cos Cosh Cumprod Cumsum
+    DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput
+    Digamma Div DivNoNan Einsum Elu EluGrad Erf Erfc Erfinv EuclideanNorm Exp Expm1 FloorDiv
+    FloorMod FusedBatchNormGradV3 FusedBatchNormV3 Inv InvGrad L2Loss LRN LRNGrad LeakyRelu
+    LeakyReluGrad Lgamma Log Log1p LogSoftmax MatMul Mean Mod Mul MulNoNan Ndtri Pow Prod RealDiv
+    Reciprocal ReciprocalGrad Rsqrt RsqrtGrad SegmentMean SegmentProd SegmentSum Selu SeluGrad
+    Sigmoid SigmoidGrad Sin Sinh Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad
+    Softsign SoftsignGrad SparseSoftmaxCrossEntropyWithLogits Sqrt SqrtGrad Square
+    SquaredDifference Sub Sum Tan Tanh TanhGrad TensorScatterAdd TensorScatterSub TruncateMod
+    UnsortedSegmentProd UnsortedSegmentSum Xdivy Xlog1py Xlogy
+    """.split(),  # noqa: SIM905 (a list of a name a line would be a hundred lines)
+    ("T",),
+)
+_COMPUTING["BatchMatMulV3"] = ("Ta", "Tb", "Tout")
+
+# Those of them whose results are halves whatever finite halves they are given.
+_BOUNDED = frozenset(
+    "Acos Asin Atan Atan2 Cos Erf Erfc Sigmoid Sin Softmax Softsign Tanh".split()  # noqa: SIM905
+)
+
+# Those of them that make infinities of finite numbers: they divide by zero, or have a pole.
+_SINGULAR = frozenset(
+    """
+    Acosh Atanh Cosh Digamma Div DivNoNan EluGrad Erfinv Exp Expm1 FloorDiv FloorMod Inv InvGrad
+    Lgamma Log Log1p LogSoftmax Mod Ndtri Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad
+    Sinh SqrtGrad TruncateMod Xdivy Xlog1py Xlogy
+    """.split()  # noqa: SIM905
+)
+
+# What moves or chooses halves: its results are finite where all that it is given is.
+_MOVING = frozenset(
+    """
+    Abs BroadcastTo CheckNumerics ConcatV2 ExpandDims GatherV2 Identity IdentityN MaxPool MaxPoolV2
+    Max Maximum Min Minimum Neg Pack Pad PreventGradient Relu Relu6 Relu6Grad ReluGrad Reshape
+    ReverseV2 Roll Select SelectV2 Slice Split SplitV Squeeze StopGradient StridedSlice
+    StridedSliceGrad Tile Transpose Unpack ZerosLike
+    """.split()  # noqa: SIM905
+)
+
+# Their float32 overflows for finite halves as well, which is an overflow and no infinite operand.
+_OVERFLOWING = frozenset({"Cosh", "Exp", "Expm1", "Pow", "Sinh"})
+
+# What changes a variable by what it computes, and what computes that.
+_CHANGES = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
+
+# Before the name of a tensor, says that nothing takes its place there.
+_AS_IT_IS = "="
+
+_numbers = itertools.count()
+
+
+def with_halves(concrete: Any, numerics: Numerics) -> Any:
+    """Returns a function that computes halves as an IPU does; the given one if it has none.
+
+    Args:
+        concrete: A `tf.ConcreteFunction` that is called as it is: a caller with halves of its own
+            would have it written anew once more.
+        numerics: How halves overflow on the device.
+    """
+    functions = _HalvedFunctions(numerics)
+    name = concrete.inference_fn.name.decode()
+    if not functions.are_computed_in(name):
+        return concrete
+    functions.rewritten(name)
+    return defined_like(concrete, functions.made)
+
+
+class _HalvedFunctions:
+    """Functions that call each other, and what becomes of them."""
+
+    def __init__(self, numerics: Numerics):
+        self._numerics = numerics
+        self._concerned: dict[str, bool] = {}
+        self._names: dict[str, str] = {}
+        self.made: dict[str, Any] = {}
+
+    def are_computed_in(self, name: str) -> bool:
+        """Whether a function, or one that it calls, computes halves."""
+        if name not in self._concerned:
+            self._concerned[name] = any(
+                _computes_halves(node)
+                or any(self.are_computed_in(called.name) for called in _called(node))
+                for node in function_definition(name).node_def
+            )
+        return self._concerned[name]
+
+    def rewritten(self, name: str) -> str:
+        """Returns the name of what takes the place of a function."""
+        if not self.are_computed_in(name):
+            return name
+        if name not in self._names:
+            self._names[name] = f"{name}_halves_{next(_numbers)}"
+            found = _Rewriting(function_definition(name), self.rewritten, self._numerics).result()
+            found.signature.name = self._names[name]
+            self.made[name] = found
+        return self._names[name]
+
+
+def _computes_halves(node: Any) -> bool:
+    if node.op == "Cast":
+        return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
+    names = ("dtype",) if node.op in _CHANGES else _COMPUTING.get(node.op, ())
+    return any(node.attr[name].type == _HALF for name in names)
+
+
+def _called(node: Any) -> list[Any]:
+    """Returns the functions that a node names, which may be changed."""
+    found = [value.func for value in node.attr.values() if value.HasField("func")]
+    return found + [function for value in node.attr.values() for function in value.list.func]
+
+
+class _Rewriting:
+    """Writes one function anew: all that computes halves does so in float32, and rounds."""
+
+    def __init__(self, definition: Any, renamed: Callable[[str], str], numerics: Numerics):
+        self._definition = definition
+        self._renamed = renamed
+        self._nanoo = numerics.nanoo
+        self._nodes: list[Any] = []
+        # By the tensor that was a half, the one that is it now.
+        self._instead: dict[str, str] = {}
+        self._constants: dict[tuple[str, int], str] = {}
+        # The operations of which no half is infinite, so that what is computed of it need not look.
+        self._finite_ops: set[str] = set()
+        # Where new operations are, and what they wait for.
+        self._device = ""
+
+    def result(self) -> Any:
+        """Returns the definition of the new function, under the name of the old one."""
+        found = type(self._definition)()
+        found.CopyFrom(self._definition)
+        for node in found.node_def:
+            self._device = node.device
+            for function in _called(node):
+                function.name = self._renamed(function.name)
+            if not _computes_halves(node):
+                self._note_moved(node)
+                self._nodes.append(node)
+            elif node.op in _CHANGES:
+                self._change(node)
+            elif node.op == "Cast":
+                self._cast(node)
+            else:
+                self._compute(node)
+        for node in self._nodes:
+            for k, name in enumerate(node.input):
+                node.input[k] = self._instead.get(name, name).removeprefix(_AS_IT_IS)
+        for key, name in found.ret.items():
+            found.ret[key] = self._instead.get(name, name)
+        nodes = [*self._nodes]
+        del found.node_def[:]
+        found.node_def.extend(nodes)
+        return found
+
+    def _note_moved(self, node: Any) -> None:
+        """Notes whether halves that are moved, or constant, are finite."""
+        if node.op == "Const":
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            if value.dtype != np.float16 or not np.isinf(value).any():
+                self._finite_ops.add(node.name)
+        elif node.op in _MOVING and self._are_finite(node.input):
+            self._finite_ops.add(node.name)
+
+    def _are_finite(self, tensors: Iterable[str]) -> bool:
+        return all(name.partition(":")[0] in self._finite_ops for name in tensors if name[0] != "^")
+
+    def _compute(self, node: Any) -> None:
+        kind = definition_of(node.op)
+        halves = {name for name in _COMPUTING[node.op] if node.attr[name].type == _HALF}
+        types = [
+            argument.type_attr
+            for argument in kind.input_arg
+            for _ in range(node.attr[argument.number_attr].i if argument.number_attr else 1)
+        ]
+        wide = [k for k, name in enumerate(types) if name in halves]
+        is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
+        is_bounded = node.op in _BOUNDED and is_finite
+        self._finite_ops.add(node.name)
+        for k in wide:
+            node.input[k] = self._cast_to(_FLOAT, node.input[k], f"{node.name}/wide_{k}")
+        for name in halves:
+            node.attr[name].type = _FLOAT
+        self._nodes.append(node)
+        for argument in kind.output_arg:
+            if argument.type_attr in halves:
+                tensor = f"{node.name}:{argument.name}:0"
+                operands = [node.input[k] for k in wide] if node.op in _OVERFLOWING else []
+                name = f"{node.name}/{argument.name}"
+                half = _AS_IT_IS + tensor
+                if is_bounded:
+                    self._instead[tensor] = self._cast_to(_HALF, half, f"{name}/half")
+                else:
+                    checked = [] if is_finite else operands or [half]
+                    self._instead[tensor] = self._rounded(half, name, checked)
+
+    def _change(self, node: Any) -> None:
+        """Reads, computes and writes, in place of an operation that does all of it in halves."""
+        handle, value, *controls = node.input
+        read = self._new("ReadVariableOp", f"{node.name}/read", [handle, *controls], dtype=_HALF)
+        self._new(_CHANGES[node.op], f"{node.name}/changed", [f"{read}:value:0", value], T=_HALF)
+        changed = self._nodes.pop()
+        self._compute(changed)
+        node.op = "AssignVariableOp"
+        self._finite_ops.discard(node.name)
+        node.input[1] = self._instead[f"{changed.name}:z:0"]
+        self._nodes.append(node)
+
+    def _cast(self, node: Any) -> None:
+        wide = node.input[0]
+        if node.attr["SrcT"].type != _FLOAT:
+            wide = self._cast_to(_FLOAT, wide, f"{node.name}/wide", node.attr["SrcT"].type)
+        node.attr["SrcT"].type = _FLOAT
+        if self._nanoo:
+            self._nodes.append(node)
+            node.input[0] = wide
+            tensor = f"{node.name}:y:0"
+            half = _AS_IT_IS + tensor
+            self._instead[tensor] = self._finite(half, [half], f"{node.name}/kept", _HALF)
+        else:
+            node.input[0] = self._saturated(wide, node.name, [wide])
+            self._nodes.append(node)
+        self._finite_ops.add(node.name)
+
+    def _rounded(self, wide: str, name: str, operands: Sequence[str]) -> str:
+        """Returns the half that a result in float32 becomes: NaN where an operand is not finite."""
+        if not self._nanoo:
+            return self._cast_to(_HALF, self._saturated(wide, name, operands), f"{name}/half")
+        half = self._cast_to(_HALF, wide, f"{name}/half")
+        return self._finite(half, [half], f"{name}/kept", _HALF)
+
+    def _saturated(self, wide: str, name: str, operands: Sequence[str]) -> str:
+        limits = [self._constant(value, _FLOAT) for value in (-_LARGEST, _LARGEST)]
+        clipped = self._new("ClipByValue", f"{name}/clipped", [wide, *limits], T=_FLOAT)
+        # Clipping keeps NaN.
+        return self._finite(f"{clipped}:output:0", operands, f"{name}/kept", _FLOAT)
+
+    def _finite(self, value: str, operands: Sequence[str], name: str, dtype: int) -> str:
+        """Returns a value where operands are finite, and NaN elsewhere."""
+        for k, operand in enumerate(operands):
+            finite = self._new("IsFinite", f"{name}/finite_{k}", [operand], T=dtype)
+            chosen = [f"{finite}:y:0", value, self._constant(float("nan"), dtype)]
+            value = f"{self._new('SelectV2', f'{name}/chosen_{k}', chosen, T=dtype)}:output:0"
+        return value
+
+    def _cast_to(self, dtype: int, tensor: str, name: str, source: int | None = None) -> str:
+        source = source or (_HALF if dtype == _FLOAT else _FLOAT)
+        return f"{self._new('Cast', name, [tensor], SrcT=source, DstT=dtype)}:y:0"
+
+    def _constant(self, value: float, dtype: int) -> str:
+        # By text, as NaN is not equal to itself.
+        key = (repr(value), dtype)
+        if key not in self._constants:
+            name = f"ipu_halves/constant_{len(self._constants)}"
+            self._new("Const", name, [], dtype=dtype)
+            tensor = tf.make_tensor_proto(value, tf.as_dtype(dtype))
+            self._nodes[-1].attr["value"].tensor.CopyFrom(tensor)
+            self._constants[key] = f"{name}:output:0"
+        return self._constants[key]
+
+    def _new(self, kind: str, name: str, inputs: Sequence[str], **types: int) -> str:
+        node = type(self._definition).FromString(b"").node_def.add()
+        node.name, node.op, node.device = name, kind, self._device
+        node.input.extend(inputs)
+        for attribute, dtype in types.items():
+            node.attr[attribute].type = dtype
+        self._nodes.append(node)
+        return name

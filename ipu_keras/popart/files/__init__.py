@@ -1,0 +1,1 @@
+"""Reads, checks, changes and writes files of ONNX models, which may come from anybody."""

@@ -1,0 +1,108 @@
+"""Halves overflow as on an IPU wherever a program comes from; options say how."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from in_sessions import compiled, opened
+
+from ipu_keras import loops
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+
+LARGEST = 65504.0
+
+
+def halves(*values):
+    return np.float16(values)
+
+
+@pytest.fixture
+def configure():
+    def configured(num_ipus, nanoo=False):
+        reset_ipu_configuration()
+        config = IPUConfig()
+        config.auto_select_ipus = num_ipus
+        config.floating_point_behaviour.nanoo = nanoo
+        config.configure_ipu_system()
+        return IPUStrategy()
+
+    yield configured
+    reset_ipu_configuration()
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+@pytest.mark.parametrize(("num_ipus", "nanoo"), [(1, False), (1, True), (2, False)])
+def test_functions(configure, num_ipus, nanoo, jit_compile):
+    strategy = configure(num_ipus, nanoo)
+
+    @tf.function(jit_compile=jit_compile)
+    def function(x, *, y):
+        return {"product": x * x, "quotient": x / y}, cross_replica_sum(x)
+
+    x = tf.constant(halves(1e4, 4e4, 2))
+    for _ in range(2):
+        found, total = strategy.run(function, [x], {"y": tf.constant(halves(0, 4, 4))})
+        overflow = np.nan if nanoo else LARGEST
+        np.testing.assert_array_equal(found["product"], halves(overflow, overflow, 4))
+        np.testing.assert_array_equal(found["quotient"], halves(np.nan, 1e4, 0.5))
+        largest = 4e4 if num_ipus == 1 else LARGEST
+        np.testing.assert_array_equal(total, halves(1e4 * num_ipus, largest, 2 * num_ipus))
+
+
+@pytest.mark.parametrize("num_ipus", [1, 2])
+@pytest.mark.parametrize("jit_compile", ["auto", True])
+@pytest.mark.parametrize("nanoo", [False, True])
+def test_models(configure, num_ipus, jit_compile, nanoo):
+    """One weight of 1, whose gradient for inputs of 300 and 400, labels of 0, overflows."""
+    strategy = configure(num_ipus, nanoo)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input([1], dtype="float16"),
+                keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", dtype="float16"),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=jit_compile)
+    x = halves(300, 400, 300, 400).reshape(4, 1)
+    outputs = model.predict(x * halves(100), batch_size=1, verbose=0)
+    np.testing.assert_array_equal(outputs, x * halves(100))
+    model.fit(x, np.zeros_like(x), batch_size=4 // num_ipus, shuffle=False, verbose=0)
+    assert model.get_weights()[0].dtype == np.float16
+    gradient = 1.0 - np.float32(model.get_weights()[0].item())
+    np.testing.assert_array_equal(np.float16(gradient), halves(np.nan if nanoo else LARGEST)[0])
+
+
+@pytest.mark.parametrize("nanoo", [False, True])
+def test_sessions(configure, nanoo):
+    """What is configured after `compile`, and before a session runs, counts."""
+    configure(1)
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float16, [2])
+
+        def net(x):
+            return x * x, loops.repeat(2, lambda y: y * np.float16(100), [x])
+
+        product, repeated = compiled(net, [x])
+        configure(1, nanoo)
+        found = opened().run([product, repeated], {x: halves(1e4, 5)})
+    overflow = np.nan if nanoo else LARGEST
+    np.testing.assert_array_equal(found, [halves(overflow, 25), halves(overflow, 5e4)])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_scaled_loss_sees_an_overflow(configure, dynamic):
+    """A gradient that overflows is no update, and halves the scale, as in stock Keras."""
+    strategy = configure(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, dtype="mixed_float16")])
+        optimizer = keras.optimizers.SGD(0.0)
+        if dynamic:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**15)
+        model.compile(optimizer, "mse", auto_scale_loss=False)
+    x = np.full((2, 1), 1e4, np.float32)
+    model.fit(x, -x, batch_size=2, verbose=0)
+    if dynamic:
+        assert float(optimizer.dynamic_scale) == 2.0**14
+    assert np.isfinite(model.get_weights()[0]).all()
