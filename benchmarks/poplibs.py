@@ -87,7 +87,7 @@ class Row:
     @property
     def hardware(self) -> Target:
         """The target, with the software of the tests."""
-        return TARGETS[self.target].with_numbers(sdk=_SDK)
+        return TARGETS[self.target].with_sdk(_SDK)
 
     @property
     def dtype(self) -> str:
