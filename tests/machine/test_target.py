@@ -37,7 +37,7 @@ def test_a_tile_is_made_of_elements_and_code_has_some_of_them(target):
     for size in (target.tile_bytes, target.code_region_bytes):
         assert size % target.memory_element_bytes == 0
     assert target.code_region_bytes <= target.tile_bytes
-    assert target.interleaved_bytes == {"gc2": 256 * 1024}.get(target.name, 416 * 1024)
+    assert target.interleaved_bytes == {"gc2": 128 * 1024}.get(target.name, 416 * 1024)
     smaller = target.with_numbers(tile_bytes=1000)  # of which all is the region of instructions
     assert smaller.interleaved_bytes == 1000
 

@@ -55,6 +55,7 @@ class ConvolutionPlan:
         transform_cycles: Cycles of transforms, and of slices of serial steps.
         exchange_bytes: Bytes that the busiest tile receives.
         temporary_bytes: Bytes that the fullest tile needs beside operands and result.
+        interleaved_bytes: Those of them that have to lie in interleaved memory.
     """
 
     method: str
@@ -74,6 +75,7 @@ class ConvolutionPlan:
     transform_cycles: int
     exchange_bytes: int
     temporary_bytes: int
+    interleaved_bytes: int
     confidence: Confidence
 
     @property
@@ -436,6 +438,7 @@ def _plan_of(
         transform_cycles=math.ceil(cost.transform[index]),
         exchange_bytes=math.ceil(cost.exchange_bytes[index]),
         temporary_bytes=math.ceil(cost.temporary_bytes[index]),
+        interleaved_bytes=math.ceil(cost.interleaved_bytes[index]),
         confidence=Confidence.CALIBRATED if _is_measured(target, form) else Confidence.DERIVED,
     )
 

@@ -35,6 +35,7 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
         exchange_cycles=found.exchange_cycles,
         exchange_bytes=found.exchange_bytes,
         temporary_bytes=found.temporary_bytes,
+        interleaved_bytes=found.interleaved_bytes,
         num_vertices=1,
         tiles=found.tiles_used,
         vertex=f"{found.method} {convolution.dtype} {convolution.partials_dtype}",
