@@ -264,7 +264,10 @@ def _vertex_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Arra
     return vertices.horizontal_mac(
         target,
         dtype=convolution.dtype,
-        field_elements=target.num_workers * _met_by_worker(target, convolution, share),
+        field_elements=np.minimum(
+            ceil_divide(share.positions, math.prod(convolution.input_dilations)),
+            target.num_workers * _met_by_worker(target, convolution, share),
+        ),
         kernel_elements=share.kernel_rows * middle * columns,
         in_channels=share.in_channels,
         out_channels=share.out_channels,
