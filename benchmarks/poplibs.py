@@ -30,7 +30,7 @@ from rich.table import Table
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.ir import Graph, Op
 from ipu_keras.machine.target import TARGETS, Target
 

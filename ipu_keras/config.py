@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ipu_keras.machine.system import SYSTEM, check_cpu_device
 from ipu_keras.machine.target import emulated_target
 from ipu_keras.ops.argument_checks import check_flag
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.settings.config_tree import AttributeMetadata
-from ipu_keras.settings.engine_options import (
-    KNOWN_ENGINE_OPTIONS,
-    idle_engine_options,
-)
+from ipu_keras.settings.engine_options import KNOWN_ENGINE_OPTIONS, idle_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -24,12 +21,9 @@ from ipu_keras.settings.enumerations import (
 )
 from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, PoplarFlags, current_flags
 from ipu_keras.settings.ipu_options import OPTIONS, as_list
+from ipu_keras.settings.option import idle_options
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
-from ipu_keras.settings.pipeline_choices import (
-    SelectionOrder,
-    idle_poplar_options,
-)
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.pipeline_choices import SelectionOrder, idle_poplar_options
 from ipu_keras.settings.verification import KeyId, VerificationOptions
 
 if TYPE_CHECKING:
@@ -238,12 +232,9 @@ def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:
 def _idle_options(config: IPUConfig) -> dict[str, str]:
     """Returns why options without an effect have none, for those that differ from the default."""
     # OFF is the other spelling of the default of `esr`.
-    idle = {
-        name: config.TABLE[name].why_idle or ""
-        for name, value in config._values.items()
-        if config.TABLE[name].effect is None
-        and value not in (config.TABLE[name].default, StochasticRoundingBehaviour.OFF)
-    }
+    off = StochasticRoundingBehaviour.OFF
+    values = {name: False if value is off else value for name, value in config._values.items()}
+    idle = idle_options({name: config.TABLE[name] for name in values}, values)
     for name in ("convolutions.poplar_options", "matmuls.poplar_options"):
         flags = idle_poplar_options(config._values[name])
         idle |= {f"{flag} in {name}": _NOT_MODELLED for flag in flags}

@@ -10,8 +10,7 @@ from ipu_keras.feeds.dataset_options import with_optimizations
 from ipu_keras.feeds.throughput import measure
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
-from ipu_keras.settings.counts import positive_integer
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch, positive_integer
 
 
 def dataset_benchmark(

@@ -13,7 +13,7 @@ from ipu_keras.functions.compiled_computations import call_in_graph
 from ipu_keras.functions.loop_bodies import as_list, check_arguments, checked_function
 from ipu_keras.functions.seeded_draws import serve_draws
 from ipu_keras.functions.sessions import placements_in, serve_sessions
-from ipu_keras.hooks.tensorflow.session_runs import place_softly
+from ipu_keras.hooks.tensorflow.legacy import place_softly
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled

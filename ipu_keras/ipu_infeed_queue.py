@@ -11,10 +11,14 @@ from ipu_keras.functions.replicas import note_read
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.program.data_types import FEED_DTYPES
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import MOST, integer_in, positive_integer
-from ipu_keras.settings.names import name_or_none
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import (
+    MOST,
+    checked_switch,
+    integer_in,
+    name_or_none,
+    noted,
+    positive_integer,
+)
 from ipu_keras.tracing.infeeds import infeed_of
 
 _MAX_PREFETCH_DEPTH = 255

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.strategies import update_context
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch
 
 _HOST = "/device:CPU:0"
 

@@ -18,10 +18,14 @@ from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.functions.traces_again import is_traced_again
 from ipu_keras.ipu_infeed_queue import checked_ordinal, unused_feed_name
 from ipu_keras.program import OutfeedMode
-from ipu_keras.settings.argument_errors import converted, noted
-from ipu_keras.settings.counts import positive_integer, positive_or_none
-from ipu_keras.settings.names import name_or_none
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import (
+    checked_switch,
+    converted,
+    name_or_none,
+    noted,
+    positive_integer,
+    positive_or_none,
+)
 from ipu_keras.tracing.infeeds import is_traced_for_model
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +18,7 @@ from ipu_keras.functions.parts_for_xla import compiled_in_parts
 from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
-from ipu_keras.hooks.tensorflow.iterators import replace_iterators
+from ipu_keras.hooks.tensorflow.eager import replace_iterators
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
@@ -30,8 +32,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
@@ -220,7 +221,9 @@ class IPUStrategy(tf.distribute.Strategy):
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
         found = with_halves(concrete, SYSTEM.numerics)
         if found is not concrete:
-            self._halved[fn][key] = found
+            # Not with the function, which would keep itself alive.
+            signature = None if concrete is fn else inspect.signature(fn.python_function)
+            self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
@@ -370,6 +373,17 @@ def current_ipu_strategy() -> IPUStrategy | None:
         return None
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, IPUStrategy) else None
+
+
+def _called_with_defaults(
+    concrete: Any, signature: inspect.Signature | None, *args, **kwargs
+) -> Any:
+    """Calls a trace with the defaults of its function, which it does not know; `None` has none."""
+    if signature is None:
+        return concrete(*args, **kwargs)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return concrete(*bound.args, **bound.kwargs)
 
 
 def _traced(fn: Any, args, kwargs) -> Any:

@@ -19,10 +19,8 @@ from ipu_keras.functions.loop_bodies import (
 from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue, check_infeed
-from ipu_keras.settings.argument_errors import converted as checked
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import MOST, integer_in
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import MOST, checked_switch, integer_in, noted
+from ipu_keras.settings.arguments import converted as checked
 
 _ORDER = "IPU loop body must return zero or more Tensor values followed by zero or more Operations."
 

@@ -22,14 +22,19 @@ from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, 
 from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
 from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
 from ipu_keras.program import Accumulation, Pipeline
-from ipu_keras.settings.argument_errors import converted, noted
-from ipu_keras.settings.counts import MOST, integer_in, positive_integer
+from ipu_keras.settings.arguments import (
+    MOST,
+    checked_switch,
+    converted,
+    integer_in,
+    name_or_none,
+    noted,
+    positive_integer,
+)
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.settings.names import name_or_none
 from ipu_keras.settings.pipeline_choices import PipelineSchedule as PipelineSchedule
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions as PipelineStageOptions
 from ipu_keras.settings.pipeline_choices import RecomputationMode as RecomputationMode
-from ipu_keras.settings.switches import checked_switch
 from ipu_keras.tracing.poplar_operation import RECOMPUTATION_CHECKPOINT, poplar_operation
 
 

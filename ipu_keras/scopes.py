@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import attribute_scope, is_trace
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in, noted
 from ipu_keras.sharding import sharded
 from ipu_keras.tracing.frontend_attributes import (
     PARTIALS_TYPE,

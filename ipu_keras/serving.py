@@ -16,8 +16,7 @@ import tensorflow as tf
 from ipu_keras.functions.loop_bodies import as_list, checked_function
 from ipu_keras.ops.argument_checks import positive_integer
 from ipu_keras.pipelining_ops import PipelineSchedule, _mapping, _stages
-from ipu_keras.settings.argument_errors import received
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch, received
 
 _SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 

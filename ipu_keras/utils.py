@@ -1,7 +1,7 @@
 """Questions about the configured IPU system, and the older home of its configuration.
 
-The older functions that set options, which are in `settings/`, return the `IPUConfig` that they
-are given, for `configure_ipu_system`.
+The older functions that set options are made of the table in `settings/config_setters.py`, and
+return the `IPUConfig` that they are given, for `configure_ipu_system`.
 """
 
 import concurrent.futures
@@ -44,12 +44,11 @@ from ipu_keras.profiling.trace_events import (
     extract_poplar_serialized_graphs,
 )
 from ipu_keras.runtime.engine import Engine
-from ipu_keras.settings import config_setters, poplar_flag_setters
-from ipu_keras.settings.config_arguments import warn_of_idle, write_arguments
+from ipu_keras.settings.arguments import checked_switch
+from ipu_keras.settings.config_setters import SETTERS
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
-from ipu_keras.settings.report_arguments import idle_report_arguments, report_flags
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.setters import function_of
 
 __all__ = [
     "DeviceConnectionType",
@@ -104,171 +103,35 @@ __all__ = [
 __path__: list[str] = []
 
 
-_setter = deprecated("Create an `IPUConfig` and set its attributes.")
+_deprecated = deprecated("Create an `IPUConfig` and set its attributes.")
+_made = {each.name: _deprecated(function_of(each, IPUConfig, __name__)) for each in SETTERS}
 
-auto_select_ipus = _setter(config_setters.auto_select_ipus)
-select_ipus = _setter(config_setters.select_ipus)
-set_compilation_options = _setter(poplar_flag_setters.set_compilation_options)
-set_convolution_options = _setter(poplar_flag_setters.set_convolution_options)
-set_experimental_multi_replica_distribution_options = _setter(
-    config_setters.set_experimental_multi_replica_distribution_options
-)
-set_floating_point_behaviour_options = _setter(config_setters.set_floating_point_behaviour_options)
-set_gcl_options = _setter(poplar_flag_setters.set_gcl_options)
-set_io_tile_options = _setter(config_setters.set_io_tile_options)
-set_ipu_connection_type = _setter(config_setters.set_ipu_connection_type)
-set_ipu_model_options = _setter(config_setters.set_ipu_model_options)
-set_matmul_options = _setter(poplar_flag_setters.set_matmul_options)
-set_norm_options = _setter(config_setters.set_norm_options)
-set_optimization_options = _setter(config_setters.set_optimization_options)
-set_pooling_options = _setter(poplar_flag_setters.set_pooling_options)
-set_recomputation_options = _setter(config_setters.set_recomputation_options)
-set_report_options = _setter(poplar_flag_setters.set_report_options)
-set_serialization_options = _setter(config_setters.set_serialization_options)
-set_transfer_options = _setter(config_setters.set_transfer_options)
-set_verification_options = _setter(config_setters.set_verification_options)
+auto_select_ipus = _made["auto_select_ipus"]
+create_ipu_config = _made["create_ipu_config"]
+select_ipus = _made["select_ipus"]
+set_compilation_options = _made["set_compilation_options"]
+set_convolution_options = _made["set_convolution_options"]
+set_experimental_multi_replica_distribution_options = _made[
+    "set_experimental_multi_replica_distribution_options"
+]
+set_floating_point_behaviour_options = _made["set_floating_point_behaviour_options"]
+set_gcl_options = _made["set_gcl_options"]
+set_io_tile_options = _made["set_io_tile_options"]
+set_ipu_connection_type = _made["set_ipu_connection_type"]
+set_ipu_model_options = _made["set_ipu_model_options"]
+set_matmul_options = _made["set_matmul_options"]
+set_norm_options = _made["set_norm_options"]
+set_optimization_options = _made["set_optimization_options"]
+set_pooling_options = _made["set_pooling_options"]
+set_recomputation_options = _made["set_recomputation_options"]
+set_report_options = _made["set_report_options"]
+set_serialization_options = _made["set_serialization_options"]
+set_transfer_options = _made["set_transfer_options"]
+set_verification_options = _made["set_verification_options"]
 
 
 def __getattr__(name: str) -> Any:
     raise missing_attribute(__name__, name)
-
-
-@_setter
-def create_ipu_config(
-    profiling: bool = False,
-    enable_ipu_events: bool = False,
-    use_poplar_text_report: bool = False,
-    use_poplar_cbor_report: bool = False,
-    profile_execution: bool | ExecutionProfileType | None = None,
-    enable_poplar_serialized_graph: bool = False,
-    report_every_nth_execution: int = 0,
-    max_report_size: int = 268435456,
-    report_directory: str = "",
-    scheduler_selection: SchedulingAlgorithm = SchedulingAlgorithm.CHOOSE_BEST,
-    always_rearrange_copies_on_the_host: bool = False,
-    merge_infeed_io_copies: bool = False,
-    disable_graph_outlining: bool = False,
-    retain_control_dependencies: bool = False,
-    max_cross_replica_sum_buffer_size: int = 0,
-    max_inter_ipu_copies_buffer_size: int = 0,
-    max_scheduler_lookahead_depth: int = 5,
-    max_scheduler_search_space_size: int = 64,
-    prefetch_data_streams: bool = True,
-    selection_order: SelectionOrder = SelectionOrder.AUTO,
-    enable_experimental_remote_buffer_embedding: bool = False,
-) -> IPUConfig:
-    """Creates a configuration, with some of its options.
-
-    A warning names the arguments that are given and have no effect.
-
-    Args:
-        profiling: Write a report about each program when it is compiled: the engine's flag
-            `autoReport.all`. Without it there is `ipu_keras.last_report`, of any program.
-        enable_ipu_events: Has no effect: there are no trace events.
-        use_poplar_text_report: With `profiling`, the report is there as text in any case.
-        use_poplar_cbor_report: Has no effect: reports are text, JSON and pages.
-        profile_execution: `True` or an `ExecutionProfileType`, with `profiling`: the engine's flag
-            `autoReport.outputExecutionProfile`. Reports show executions, all in the same detail.
-        enable_poplar_serialized_graph: Has no effect: there are no graphs of Poplar.
-            `set_serialization_options` has executables written.
-        report_every_nth_execution: Has no effect: executions of a program are modelled alike.
-        max_report_size: Has no effect: reports are files, of any size.
-        report_directory: With `profiling`, where reports are written to: the engine's flag
-            `autoReport.directory`. Empty for the current directory.
-        scheduler_selection: Sets the option `scheduling.algorithm`.
-        always_rearrange_copies_on_the_host: Sets the option
-            `experimental.always_rearrange_copies_on_the_host`.
-        merge_infeed_io_copies: Sets the option `optimizations.merge_infeed_io_copies`.
-        disable_graph_outlining: Sets the option `optimizations.enable_graph_outlining` to the
-            opposite.
-        retain_control_dependencies: Has no effect: the host always keeps to them, and models have
-            one order.
-        max_cross_replica_sum_buffer_size: Sets the option
-            `optimizations.maximum_cross_replica_sum_buffer_size`, in bytes.
-        max_inter_ipu_copies_buffer_size: Sets the option
-            `optimizations.maximum_inter_ipu_copies_buffer_size`, in bytes.
-        max_scheduler_lookahead_depth: Sets the option
-            `scheduling.maximum_scheduler_lookahead_depth`.
-        max_scheduler_search_space_size: Sets the option
-            `scheduling.maximum_scheduler_search_space_size`.
-        prefetch_data_streams: Sets the option `optimizations.prefetch_data_streams`.
-        selection_order: Sets the option `selection_order`.
-        enable_experimental_remote_buffer_embedding: Sets the option
-            `experimental.enable_remote_buffer_embedding`.
-
-    Returns:
-        An `IPUConfig` with these options.
-
-    Raises:
-        TypeError: An argument is of another type than its option.
-        ValueError: An option does not take its value, or arguments contradict each other.
-
-    Example:
-
-    >>> config = create_ipu_config(merge_infeed_io_copies=True)
-    >>> auto_select_ipus(config, num_ipus=[2, 2])
-    IPUConfig(auto_select_ipus=[2, 2], optimizations.merge_infeed_io_copies=True)
-    """
-    config = IPUConfig()
-    config.compilation_poplar_options = report_flags(
-        profiling=profiling,
-        enable_ipu_events=enable_ipu_events,
-        profile_execution=profile_execution,
-        report_directory=report_directory,
-    )
-    idle = idle_report_arguments(
-        profiling=profiling,
-        enable_ipu_events=enable_ipu_events,
-        use_poplar_text_report=use_poplar_text_report,
-        use_poplar_cbor_report=use_poplar_cbor_report,
-        enable_poplar_serialized_graph=enable_poplar_serialized_graph,
-        report_every_nth_execution=report_every_nth_execution,
-        max_report_size=max_report_size,
-        report_directory=report_directory,
-    )
-    write_arguments(
-        config,
-        scheduler_selection=("scheduling.algorithm", scheduler_selection),
-        always_rearrange_copies_on_the_host=(
-            "experimental.always_rearrange_copies_on_the_host",
-            always_rearrange_copies_on_the_host,
-        ),
-        merge_infeed_io_copies=("optimizations.merge_infeed_io_copies", merge_infeed_io_copies),
-        disable_graph_outlining=(
-            "optimizations.enable_graph_outlining",
-            not checked_switch("disable_graph_outlining", disable_graph_outlining),
-        ),
-        max_cross_replica_sum_buffer_size=(
-            "optimizations.maximum_cross_replica_sum_buffer_size",
-            max_cross_replica_sum_buffer_size,
-        ),
-        max_inter_ipu_copies_buffer_size=(
-            "optimizations.maximum_inter_ipu_copies_buffer_size",
-            max_inter_ipu_copies_buffer_size,
-        ),
-        max_scheduler_lookahead_depth=(
-            "scheduling.maximum_scheduler_lookahead_depth",
-            max_scheduler_lookahead_depth,
-        ),
-        max_scheduler_search_space_size=(
-            "scheduling.maximum_scheduler_search_space_size",
-            max_scheduler_search_space_size,
-        ),
-        prefetch_data_streams=("optimizations.prefetch_data_streams", prefetch_data_streams),
-        selection_order=("selection_order", selection_order),
-        enable_experimental_remote_buffer_embedding=(
-            "experimental.enable_remote_buffer_embedding",
-            enable_experimental_remote_buffer_embedding,
-        ),
-    )
-    warn_of_idle(
-        **idle,
-        retain_control_dependencies=(
-            checked_switch("retain_control_dependencies", retain_control_dependencies),
-            "the host always keeps to them, and models have one order",
-        ),
-    )
-    return config
 
 
 def export_dataset_to_file(

@@ -66,7 +66,7 @@ def config_options() -> str:
         {
             each.__name__
             for option in OPTIONS
-            for each in (option._hint, *option._also_accepts)
+            for each in (option.hint, *option.also_accepts)
             if isinstance(each, enum.EnumMeta) and each.__module__.endswith(".enumerations")
         }
     )
@@ -125,7 +125,7 @@ def _category(option: AttributeMetadata) -> str:
 
 def _option(option: AttributeMetadata) -> str:
     name = option.name.rpartition(".")[2]
-    kinds = " | ".join(_annotation(each) for each in (option._hint, *option._also_accepts))
+    kinds = " | ".join(_annotation(each) for each in (option.hint, *option.also_accepts))
     today = option.effect or f"No effect: {option.why_idle}"
     return textwrap.indent(f"{name}: {kinds}\n", "    ") + _docstring(
         f"{_wrapped(option.documentation)}\n\n{_wrapped(f'Today: {today}')}"

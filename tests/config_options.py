@@ -1,4 +1,10 @@
-"""Every option of `IPUConfig`, by name, with values that differ from its default."""
+"""Every option of `IPUConfig`, by name, with values that differ from its default, and in a table.
+
+`python tests/config_options.py` prints the table of docs/ipu_config.md.
+"""
+
+import enum
+from collections.abc import Iterable
 
 from ipu_keras.config import (
     DeviceConnectionType,
@@ -6,6 +12,7 @@ from ipu_keras.config import (
     SchedulingAlgorithm,
     SelectionOrder,
 )
+from ipu_keras.settings.config_tree import AttributeMetadata
 from ipu_keras.settings.ipu_options import OPTIONS
 
 OPTION_NAMES = [option.name for option in OPTIONS if not option.is_category]
@@ -46,3 +53,27 @@ def other_value(option):
     if option.type == "bool":
         return not option.default
     return OTHER_STRINGS.get(option.name, OTHER[option.type][0])
+
+
+def markdown_table(options: Iterable[AttributeMetadata]) -> str:
+    """Returns the reference of an option table: one Markdown table row per entry."""
+    rows = ["| option | type | default | meaning | today |", "|---|---|---|---|---|"]
+    for option in options:
+        meaning = option.documentation
+        if option.deprecated:
+            meaning += f" Deprecated: {option.deprecated_msg}"
+        if option.is_category:
+            rows.append(f"| **`{option.name}`** | category | | {meaning} | |")
+        else:
+            default = option.default
+            shown = str(default) if isinstance(default, enum.Enum) else repr(default)
+            idle = " ".join(filter(None, ["No effect: stored and checked.", option.why_idle]))
+            rows.append(
+                f"| `{option.name}` | `{option.type}` | `{shown}` | {meaning} "
+                f"| {option.effect or idle} |"
+            )
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown_table(OPTIONS))

@@ -9,7 +9,7 @@ from pathlib import Path
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, AI_ONNX_ML
 from ipu_keras.popart.operations.operation import Operation
 from ipu_keras.popart.operations.table import OPERATIONS
-from ipu_keras.popart.options.option import Effect, Option
+from ipu_keras.popart.options.option import Effect, Setting
 from ipu_keras.popart.options.session_options import SessionOptions
 
 PAGE = Path(__file__).parents[1] / "docs" / "popart.md"
@@ -72,7 +72,7 @@ def _known(operation: Operation) -> str:
     return ", ".join(f"`{name}`" for name in sorted(operation.static))
 
 
-def _documented(option: Option) -> str:
+def _documented(option: Setting) -> str:
     sentence = f" {option.effect.value}" if option.effect else ""
     return option.__doc__.replace(sentence, "").replace("|", "\\|")
 

@@ -112,24 +112,12 @@ def folder_graph(imports: Iterable[Import], modules: Iterable[str]) -> dict[str,
     return graph
 
 
-def longest_chain(imports: Iterable[Import], modules: Iterable[str]) -> list[str]:
-    """Returns folders of which each imports the next one, as many as there are.
-
-    What is taken from the package itself is what any module may name, such as its version.
-
-    Raises:
-        graphlib.CycleError: Two folders need each other.
-    """
-    graph = folder_graph(imports, modules)
-    return max(_chains(graph).values(), key=len)
-
-
 def _chains(graph: Mapping[str, set[str]]) -> dict[str, list[str]]:
-    """By folder, the longest chain that begins with it."""
+    """By what imports others, the longest chain that begins with it."""
     chains: dict[str, list[str]] = {}
-    for folder in graphlib.TopologicalSorter(graph).static_order():
-        below = [chains[other] for other in graph.get(folder, ())]
-        chains[folder] = [folder, *max(below, key=len, default=[])]
+    for one in graphlib.TopologicalSorter(graph).static_order():
+        below = [chains[other] for other in graph.get(one, ())]
+        chains[one] = [one, *max(below, key=len, default=[])]
     return chains
 
 
@@ -175,18 +163,45 @@ def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
     return found
 
 
-def picture(imports: Iterable[Import], modules: Iterable[str]) -> str:
-    """Returns the rooms and their imports in Mermaid's words.
-
-    An import that follows from others is left out: of a room above two that import each other in
-    turn, only the arrow to the upper one is drawn.
-    """
+def room_graph(imports: Iterable[Import], modules: Iterable[str]) -> dict[str, set[str]]:
+    """Returns by room those that it imports; documented names are one, as in the picture."""
     graph: dict[str, set[str]] = {}
     for folder, others in folder_graph(imports, modules).items():
         box = _box_of(folder)
         boxes = {other for other in map(_box_of, others) if other not in (None, box)}
         if box is not None:
             graph.setdefault(box, set()).update(boxes)
+    return graph
+
+
+def longest_chain(imports: Iterable[Import], modules: Iterable[str]) -> list[str]:
+    """Returns rooms of which each imports the next one, as many as there are.
+
+    What is taken from the package itself is what any module may name, such as its version.
+
+    Raises:
+        graphlib.CycleError: Two rooms need each other.
+    """
+    return max(_chains(room_graph(imports, modules)).values(), key=len)
+
+
+def longest_chain_of_modules(imports: Iterable[Import], modules: Iterable[str]) -> list[str]:
+    """Returns modules of which each imports the next one, as many as there are."""
+    graph: dict[str, set[str]] = {}
+    for item in imports:
+        imported = owner(item.target, modules)
+        if imported not in (None, item.module):
+            graph.setdefault(item.module, set()).add(imported)
+    return max(_chains(graph).values(), key=len)
+
+
+def picture(imports: Iterable[Import], modules: Iterable[str]) -> str:
+    """Returns the rooms and their imports in Mermaid's words.
+
+    An import that follows from others is left out: of a room above two that import each other in
+    turn, only the arrow to the upper one is drawn.
+    """
+    graph = room_graph(imports, modules)
     floors = {box: len(chain) for box, chain in _chains(graph).items()}
     order = sorted(floors, key=lambda box: (-floors[box], box))
     arrows = [

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.host.segments import replicate
+from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.tracing.replication import replicated
 
 

@@ -182,6 +182,30 @@ ROOMS = (
     ),
 )
 
+# Floors within rooms, the lowest first: each may import those before it. Modules of a room that are
+# not named here stand above all of its floors.
+FLOORS = {
+    "cost": ("memory_sizes", "rewrites", "flat", "tile", "products", "pipeline", "vertices"),
+    "data": ("ops",),
+    "hooks": ("installation", "tensorflow", "keras"),
+    "host": ("operation_kinds", "splitting", "rewrites", "replicas"),
+    "internals": ("forms", "tensorflow", "keras"),
+    "keras": ("call_arguments", "layers", "losses", "extensions", "legacy"),
+    "ops": ("argument_checks", "recurrent", "rnn"),
+    "popart": (
+        "exceptions",
+        "model",
+        "options",
+        "operations",
+        "files",
+        "graphs",
+        "tensorinfo",
+        "optimizers",
+        "devices",
+        "sessions",
+    ),
+}
+
 # A function-level import says that a room is wrong, except for these (module, target).
 FUNCTION_LEVEL_IMPORTS = {
     (
@@ -213,7 +237,15 @@ FUNCTION_LEVEL_IMPORTS = {
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
         "ipu_keras.report.difference",
-        "ipu_keras.report.html_comparison",
+        "ipu_keras.report.html_pictures.compared_liveness",
+    ): "needs libraries of an extra, whose import takes a second",
+    (
+        "ipu_keras.report.difference",
+        "ipu_keras.report.html_pictures.compared_memory",
+    ): "needs libraries of an extra, whose import takes a second",
+    (
+        "ipu_keras.report.difference",
+        "ipu_keras.report.html_templates.template_named",
     ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.report",
@@ -221,7 +253,7 @@ FUNCTION_LEVEL_IMPORTS = {
     ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.notebook",
-        "ipu_keras.report.html",
+        "ipu_keras.report.html_templates.template_named",
     ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.perfetto_trace",
@@ -285,6 +317,31 @@ def violations(imports: Iterable[Import], modules: Iterable[str]) -> Iterator[st
             or (matches(judged, PRIVATE) and not room.private)
         ):
             yield f"{item}, which the room {room.name!r} may not"
+
+
+def _floor_of(module: str) -> tuple[str, str, int] | None:
+    """Returns a module's room, what of the room it is in, and how high that stands."""
+    package, _, rest = module.partition(".")
+    room, _, place = rest.partition(".")
+    place = place.partition(".")[0]
+    floors = FLOORS.get(room, ())
+    if package != "ipu_keras" or not floors:
+        return None
+    return room, place, floors.index(place) if place in floors else len(floors)
+
+
+def arrows_up(imports: Iterable[Import], modules: Iterable[str]) -> Iterator[str]:
+    """Yields a line for each import that goes from a floor of a room to the same or a higher one.
+
+    Modules above all floors may import each other, as may those of one folder.
+    """
+    for item in imports:
+        above = _floor_of(item.module)
+        below = _floor_of(owner(item.target, modules) or "")
+        if above is None or below is None or above[0] != below[0] or above[1] == below[1]:
+            continue
+        if below[2] >= above[2] and above[2] < len(FLOORS[above[0]]):
+            yield f"{item}, which stands above it"
 
 
 def undeclared_function_imports(imports: Iterable[Import]) -> Iterator[str]:

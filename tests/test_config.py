@@ -9,7 +9,15 @@ import warnings
 
 import pytest
 import tensorflow as tf
-from config_options import CATEGORY_NAMES, OPTION_NAMES, OTHER, other_value, read, write
+from config_options import (
+    CATEGORY_NAMES,
+    OPTION_NAMES,
+    OTHER,
+    markdown_table,
+    other_value,
+    read,
+    write,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from said import said
@@ -28,7 +36,13 @@ from ipu_keras.config import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.settings import config_tree, ipu_options
-from ipu_keras.settings.config_tree import AttributeMetadata, ConfigTree, category, closest_option
+from ipu_keras.settings.config_tree import (
+    AttributeMetadata,
+    ConfigTree,
+    category,
+    closest_option,
+    option_table,
+)
 from ipu_keras.settings.ipu_options import OPTIONS
 
 
@@ -60,10 +74,9 @@ def test_the_table_has_all_documented_names_once():
 def test_the_reference_is_up_to_date():
     reference = pathlib.Path(__file__).parents[1] / "docs" / "ipu_config.md"
     _, _, table = reference.read_text(encoding="utf-8").partition("## Options\n\n")
-    assert table == config_tree.markdown_table(OPTIONS), (
-        "Replace the table below '## Options' in docs/ipu_config.md by what this prints: python -c "
-        "'from ipu_keras.settings import config_tree, ipu_options; "
-        "print(config_tree.markdown_table(ipu_options.OPTIONS))'"
+    assert table == markdown_table(OPTIONS), (
+        "Replace the table below '## Options' in docs/ipu_config.md by what this prints: "
+        "python tests/config_options.py"
     )
 
 
@@ -410,11 +423,13 @@ class TestMetadata:
 class TestDeprecation:
     class OldConfig(
         ConfigTree,
-        options=(
-            category("old", "Options of the past.", deprecated_msg="Use `new`."),
-            AttributeMetadata("old.size", int, 1, "A size.", deprecated_msg="Use `new.size`."),
-            category("new", "Options of today."),
-            AttributeMetadata("new.size", int, 1, "A size."),
+        options=option_table(
+            {
+                "old": category("Options of the past.", deprecated_msg="Use `new`."),
+                "old.size": AttributeMetadata(1, "A size.", deprecated_msg="Use `new.size`."),
+                "new": category("Options of today."),
+                "new.size": AttributeMetadata(1, "A size."),
+            }
         ),
     ):
         __slots__ = ()
@@ -436,7 +451,7 @@ class TestDeprecation:
         assert [warning.filename for warning in w] == [__file__]
 
     def test_the_reference_says_so(self):
-        table = config_tree.markdown_table(self.OldConfig.TABLE.values())
+        table = markdown_table(self.OldConfig.TABLE.values())
         assert table.splitlines()[2:4] == [
             "| **`old`** | category | | Options of the past. Deprecated: Use `new`. | |",
             "| `old.size` | `int` | `1` | A size. Deprecated: Use `new.size`. "

@@ -1,13 +1,18 @@
 """Docstrings as pages show them: with examples as code, and with what members of PopART mean.
 
-Markdown would take the `>>>` of examples for quotations in quotations.
+Markdown would take the `>>>` of examples for quotations in quotations. Functions that are made
+from a table have no source to be read.
 """
 
 import ast
+import enum
+import inspect
 import re
 from typing import Any
 
 import griffe
+
+from ipu_keras.settings.config_setters import SETTERS
 
 # From the first prompt to an empty line.
 _EXAMPLE = re.compile(r"^( *)>>> .*(?:\n.*\S.*)*", re.M)
@@ -19,6 +24,31 @@ class Examples(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
             obj.docstring.value = fenced(obj.docstring.value)
+
+
+class Setters(griffe.Extension):
+    """Gives `ipu_keras.utils` the functions that it makes of the table of setters."""
+
+    def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
+        if mod.path != "ipu_keras.utils":
+            return
+        for setter in SETTERS:
+            parameters = [
+                griffe.Parameter(
+                    each.name,
+                    annotation=inspect.formatannotation(each.annotation),
+                    kind=griffe.ParameterKind.positional_or_keyword,
+                    default=None if each.default is each.empty else _shown(each.default),
+                )
+                for each in setter.signature.parameters.values()
+            ]
+            function = griffe.Function(setter.name, parameters=griffe.Parameters(*parameters))
+            function.docstring = griffe.Docstring(fenced(setter.docstring), parent=function)
+            mod.set_member(setter.name, function)
+
+
+def _shown(default: Any) -> str:
+    return str(default) if isinstance(default, enum.Enum) else repr(default)
 
 
 class Meanings(griffe.Extension):

@@ -9,14 +9,11 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import (
-    add_up_gradients,
-    choose_precision,
+    READING_PASSES,
     estimate_cycles,
     merge_sums,
-    order,
     place_on_ipus,
     reuse_memory,
-    write_out,
 )
 from ipu_keras.cost.pipeline.schedule import PipelinePlan
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
@@ -165,10 +162,7 @@ def layer_costs(
         name="", graph=graph, target=target, options=replace(options, pipeline=each)
     )
     for model_pass in (
-        choose_precision,
-        write_out,
-        add_up_gradients,
-        order,
+        *READING_PASSES,
         place_on_ipus,
         merge_sums,
         reuse_memory,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ipu_keras.advice.fixes import in_words, is_mostly_single
+from ipu_keras.advice.changes import in_words, is_mostly_single
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
 

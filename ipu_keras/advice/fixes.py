@@ -1,12 +1,11 @@
 """Finds what would make a program fit that does not, each remedy modelled."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice import durations
+from ipu_keras.advice.changes import Fix, is_mostly_single
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
@@ -24,46 +23,6 @@ _ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
 _LEAST_SAVING = 0.1
 # Tracing a step takes longer than all its modelling.
 _MAX_TRACES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fix:
-    """A change of a program that needs less memory.
-
-    Args:
-        changes: Arguments to give `profile` besides, by name: options of `CostOptions`, or
-            `batch_size`.
-        max_tile_bytes: Bytes on the fullest tile.
-        seconds_per_sample: Time of a step by the samples of its batch.
-    """
-
-    changes: Mapping[str, Any]
-    max_tile_bytes: int
-    fits: bool
-    seconds_per_sample: float
-
-    @property
-    def name(self) -> str:
-        """The changes in words.
-
-        Example:
-
-        >>> Fix(
-        ...     changes={"dtype": "float16", "num_ipus": 2},
-        ...     max_tile_bytes=600_000,
-        ...     fits=True,
-        ...     seconds_per_sample=1e-4,
-        ... ).name
-        'float16 and the layers on 2 IPUs'
-        """
-        return in_words(self.changes)
-
-    def __str__(self) -> str:
-        verdict = "fits" if self.fits else "does not fit either"
-        return (
-            f"{self.name}: {verdict}, {self.max_tile_bytes:,} bytes on the fullest tile, "
-            f"{durations.in_words(self.seconds_per_sample)} per sample"
-        )
 
 
 def suggest_fixes(
@@ -230,32 +189,3 @@ def _after(
     for model_pass in passes:
         model = model_pass(model)
     return model
-
-
-def is_mostly_single(graph: Graph) -> bool:
-    """Whether more bytes of what a step reads are float32 than float16."""
-    sizes = Counter[str]()
-    for op in graph.ops:
-        if op.kind == "parameter":
-            sizes.update({spec.dtype: spec.nbytes for spec in op.outputs})
-    return sizes["float32"] > sizes["float16"]
-
-
-def in_words(changes: Mapping[str, Any]) -> str:
-    """Returns changes of a program, of which there is at least one, as a sentence names them."""
-    *first, last = [_in_words(name, value) for name, value in changes.items()]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _in_words(name: str, value: Any) -> str:
-    words = {
-        "available_memory_proportion": f"availableMemoryProportion {value}",
-        "batch_size": f"batch size {value}",
-        "dtype": str(value),
-        "gradient_accumulation_count": f"{value} steps between weight updates",
-        "num_ipus": f"the layers on {value} IPUs",
-        "recomputation": "recomputation" if value else "no recomputation",
-        "stage_splits": f"{value} stages in place of each",
-        "steps_per_execution": f"{value} steps per execution",
-    }
-    return words[name]

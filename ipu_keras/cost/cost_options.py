@@ -10,7 +10,7 @@ from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
 from ipu_keras.cost.products.planning_options import PoplarOptions, ProductOptions, product_options
 from ipu_keras.cost.rewrites.precision import PRECISIONS
 from ipu_keras.program import Pipeline
-from ipu_keras.settings.counts import integer_in, positive_integer
+from ipu_keras.settings.arguments import integer_in, positive_integer
 from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mode
 
 

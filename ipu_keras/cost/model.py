@@ -6,7 +6,7 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.memory import MemoryPlan, Region
 from ipu_keras.cost.pipeline.pipeline_run import PipelineRun, is_training
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import Target
 

@@ -8,7 +8,7 @@ import numpy as np
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.machine.target import Target
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import host_seconds
 from ipu_keras.cost.flat.code_sharing import with_own_code
 from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.flattening import flatten
@@ -19,7 +18,6 @@ from ipu_keras.cost.flat.fusion import deduplicate, fuse
 from ipu_keras.cost.flat.host_tables import keep_tables_on_host
 from ipu_keras.cost.flat.host_work import leave_to_host
 from ipu_keras.cost.flat.in_place import share_memory
-from ipu_keras.cost.flat.io_tiles import StepCopies
 from ipu_keras.cost.flat.joint_normalizations import with_normalized_bodies
 from ipu_keras.cost.flat.liveness import schedule
 from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly, plan_memory
@@ -49,9 +47,11 @@ from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
 )
+from ipu_keras.cost.tile.cost import Cost
+from ipu_keras.cost.tile.exchange import host_seconds
+from ipu_keras.cost.tile.io_tiles import StepCopies
 from ipu_keras.cost.vertices.code import overhead_of
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.cost.vertices.families import cost_of
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import Target
@@ -65,23 +65,33 @@ def choose_precision(model: ModelledProgram) -> ModelledProgram:
     return replace(model, graph=with_precision(model.graph, model.options.dtype))
 
 
-# Rewrites of what XLA writes in other words than Poplar's libraries, or in more. Powers come
-# before divisions, as a power of -1 becomes a division.
-_REWRITTEN = (
-    with_products_for_powers,
-    with_products_for_divisions,
-    with_relu_gradients,
-    with_batched_lookups,
-    # Lookups in batches are known by counters as XLA writes them, so these come last.
-    with_counters_of_one_axis,
-)
+def replace_powers(model: ModelledProgram) -> ModelledProgram:
+    """Multiplies, or divides, where XLA raises to a small constant power."""
+    return replace(model, graph=with_products_for_powers(model.graph))
+
+
+def replace_divisions(model: ModelledProgram) -> ModelledProgram:
+    """Multiplies by the reciprocal where XLA divides by a constant."""
+    return replace(model, graph=with_products_for_divisions(model.graph))
+
+
+def find_relu_gradients(model: ModelledProgram) -> ModelledProgram:
+    """Makes one operation, as popnn has it, of the comparison and selection that XLA writes."""
+    return replace(model, graph=with_relu_gradients(model.graph))
+
+
+def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
+    """Makes lookups with batching dimensions of those whose indices count the batch."""
+    return replace(model, graph=with_batched_lookups(model.graph))
+
+
+def shorten_counters(model: ModelledProgram) -> ModelledProgram:
+    """Counts along one axis, and repeats that along the others."""
+    return replace(model, graph=with_counters_of_one_axis(model.graph))
 
 
 def write_out(model: ModelledProgram) -> ModelledProgram:
-    """Turns the graph into compute sets."""
-    graph, options = model.graph, model.options
-    for rewritten in _REWRITTEN:
-        graph = rewritten(graph)
+    """Turns the graph into compute sets, calls and loops included."""
 
     def cycles_of(branch: FlatProgram) -> int:
         costs = _costs(model, branch)
@@ -89,28 +99,54 @@ def write_out(model: ModelledProgram) -> ModelledProgram:
             cost.cycles * one.repeat for one, cost in zip(branch.compute_sets, costs, strict=True)
         )
 
-    # What the host computes is a copy before anything is fused: none of it is in a vertex.
-    program = leave_to_host(keep_tables_on_host(flatten(graph, work_of_branch=cycles_of)))
+    return replace(model, program=flatten(model.graph, work_of_branch=cycles_of))
+
+
+def leave_tables_to_host(model: ModelledProgram) -> ModelledProgram:
+    """Replaces lookups in tables that stay on the host by copies of rows."""
+    return replace(model, program=keep_tables_on_host(model.program))
+
+
+def leave_work_to_host(model: ModelledProgram) -> ModelledProgram:
+    """Replaces what the host computes by copies to and from it."""
+    return replace(model, program=leave_to_host(model.program))
+
+
+def find_shards(model: ModelledProgram) -> ModelledProgram:
+    """Finds the IPU of each compute set, if scopes say it of some."""
+    options = model.options
     # Scopes of shards that the program has no IPUs for say nothing.
     if options.pipeline is None and num_ipus_of_shards(model.graph) <= options.num_ipus:
-        program = with_shards(program)
-    else:
-        program = without_shards(program)
+        return replace(model, program=with_shards(model.program))
+    return replace(model, program=without_shards(model.program))
+
+
+def find_parts(model: ModelledProgram) -> ModelledProgram:
+    """Finds which compute sets belong to which stage, and which to the weight update."""
+    options = model.options
     if options.pipeline is not None:
-        program = attribute_parts(program, options.pipeline.num_stages)
-        program = cut_stages(program, options.pipeline.num_stages, options.stage_splits)
+        program = attribute_parts(model.program, options.pipeline.num_stages)
     elif options.has_parts:
-        program = attribute_parts(program)
+        program = attribute_parts(model.program)
     else:
-        program = without_parts(program)
-    # Parts come before equal operations are joined, as nothing is shared across parts.
-    if not _keeps_checkpoints(options):
-        program = replace(program, checkpoints=())
-    # Normalizations are found in single operations, with what they share computed once. Chains
-    # are fused after that: what a normalization took would be in other vertices already.
-    program = deduplicate(with_normalized_bodies(program))
-    program = with_bodies_in_order(fuse(fuse_normalizations(program)))
+        program = without_parts(model.program)
     return replace(model, program=program)
+
+
+def split_stages(model: ModelledProgram) -> ModelledProgram:
+    """Cuts each stage of a pipeline into several, if that was chosen."""
+    pipeline = model.options.pipeline
+    if pipeline is None:
+        return model
+    program = cut_stages(model.program, pipeline.num_stages, model.options.stage_splits)
+    return replace(model, program=program)
+
+
+def forget_checkpoints(model: ModelledProgram) -> ModelledProgram:
+    """Lets checkpoints be fused like other values, if nothing is computed again from them."""
+    if _keeps_checkpoints(model.options):
+        return model
+    return replace(model, program=replace(model.program, checkpoints=()))
 
 
 def _keeps_checkpoints(options: CostOptions) -> bool:
@@ -120,6 +156,31 @@ def _keeps_checkpoints(options: CostOptions) -> bool:
         return options.recomputation
     mode = recomputation_mode(pipeline.schedule, pipeline.recomputation_mode)
     return mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
+
+
+def find_normalizations_in_bodies(model: ModelledProgram) -> ModelledProgram:
+    """Finds normalizations within operations of Poplar's libraries, and their gradients."""
+    return replace(model, program=with_normalized_bodies(model.program))
+
+
+def compute_once(model: ModelledProgram) -> ModelledProgram:
+    """Drops compute sets that compute what another one does."""
+    return replace(model, program=deduplicate(model.program))
+
+
+def find_normalizations(model: ModelledProgram) -> ModelledProgram:
+    """Makes a few passes over the tensor of what one normalization does to it."""
+    return replace(model, program=fuse_normalizations(model.program))
+
+
+def fuse_chains(model: ModelledProgram) -> ModelledProgram:
+    """Makes one vertex of chains of elementwise operations."""
+    return replace(model, program=fuse(model.program))
+
+
+def order_bodies(model: ModelledProgram) -> ModelledProgram:
+    """Fuses and orders what operations of Poplar's libraries consist of."""
+    return replace(model, program=with_bodies_in_order(model.program))
 
 
 def add_up_gradients(model: ModelledProgram) -> ModelledProgram:
@@ -308,7 +369,35 @@ def keep_what_costs_more_to_drop(model: ModelledProgram) -> ModelledProgram:
 
 # Passes that depend on the graph and its precision alone come first: searches for fixes run
 # these once for all numbers of IPUs.
-READING_PASSES = (choose_precision, write_out, add_up_gradients, order)
+READING_PASSES = (
+    choose_precision,
+    # What XLA writes in other words than Poplar's libraries, or in more. Powers come before
+    # divisions, as a power of -1 becomes a division.
+    replace_powers,
+    replace_divisions,
+    find_relu_gradients,
+    find_batched_lookups,
+    # Lookups in batches are known by counters as XLA writes them, so these come last.
+    shorten_counters,
+    write_out,
+    # What the host computes is a copy before anything is fused: none of it is in a vertex.
+    leave_tables_to_host,
+    leave_work_to_host,
+    find_shards,
+    # Parts come before equal operations are joined, as nothing is shared across parts.
+    find_parts,
+    split_stages,
+    forget_checkpoints,
+    # Normalizations are found in single operations, with what they share computed once. Chains
+    # are fused after that: what a normalization took would be in other vertices already.
+    find_normalizations_in_bodies,
+    compute_once,
+    find_normalizations,
+    fuse_chains,
+    order_bodies,
+    add_up_gradients,
+    order,
+)
 # Sums are merged when it is known which IPU has which, and memory is shared after both, as
 # copies between IPUs and merged sums keep values alive. Costs depend on what lies with what, so
 # on memory; pipelines, host copies and tiles on costs.

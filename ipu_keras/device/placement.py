@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipu_keras.hooks.tensorflow.devices import (
+from ipu_keras.hooks.tensorflow.eager import (
     check_device_scopes,
     extend_device_lists,
     forget_device_scopes,

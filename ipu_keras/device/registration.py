@@ -18,7 +18,7 @@ from ipu_keras.device.placement import TASK, ContextExtension, not_configured, s
 from ipu_keras.internals.tensorflow.contexts import eager_context, wait_for_operations
 from ipu_keras.machine.system import FIRST_ACQUIRED, DeviceConfiguration
 from ipu_keras.runtime import Engine
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
 
 _NAME = re.compile(rf"(?:{TASK})?/?(?:device:)?IPU:(\d+)")
 

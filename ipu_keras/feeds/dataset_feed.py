@@ -24,7 +24,7 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import FEED_DTYPES
 from ipu_keras.runtime import Feed, FeedMemory, SuperBatch
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 # As on hardware, a super-batch for the running execution and two behind it.
 PREFETCH_DEPTH = 3

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.feeds.dataset_options import with_optimizations
-from ipu_keras.settings.counts import positive_integer
-from ipu_keras.settings.names import checked_name
+from ipu_keras.settings.arguments import checked_name, positive_integer
 from ipu_keras.store.atomic_files import write_atomically
 
 # Kinds of types that NumPy's files hold. Texts would be pickled, as objects of Python.

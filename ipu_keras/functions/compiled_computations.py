@@ -38,7 +38,7 @@ from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
 from ipu_keras.program.executable import Executable
-from ipu_keras.settings.argument_errors import converted
+from ipu_keras.settings.arguments import converted
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.accumulations import begun_accumulators, hide_accumulators
 from ipu_keras.tracing.replication import Needs, needing, num_shards_of, replicated

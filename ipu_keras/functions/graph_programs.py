@@ -18,12 +18,11 @@ from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.begun_op_by_op import BegunOpByOp
 from ipu_keras.functions.place import Place, outermost_graph
-from ipu_keras.functions.together import note_together
 from ipu_keras.functions.update_results import UpdateResults
 from ipu_keras.host.host_program import HostCallable, build_traced
-from ipu_keras.host.joint_operations import Together
-from ipu_keras.host.replica_values import Captures
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replicas.replica_values import Captures
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables
+from ipu_keras.host.replicas.together import Together, by_all_replicas
 from ipu_keras.host.rewrites.all_rewrites import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
 from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations, is_within_xla
@@ -33,13 +32,12 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
-from ipu_keras.settings.counts import divisors
+from ipu_keras.settings.arguments import divisors
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.accumulations import check_accumulations
 from ipu_keras.tracing.infeeds import is_traced_for_model
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import current_replicas, note_shards
-from ipu_keras.tracing.together import labelled
 
 # So many bytes of elements are read before steps run, and of results kept until they have run;
 # a longer loop is a loop over such parts. MLP, 200 steps: more saves nothing.
@@ -344,9 +342,7 @@ def _by_all(
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in carried]
     whole = tf.function(alone, autograph=False).get_concrete_function(*specs)
-    with labelled(
-        note_together(lambda variables: _beside_others(execution, host, whole, variables))
-    ):
+    with by_all_replicas(lambda variables: _beside_others(execution, host, whole, variables)):
         return list(whole(*carried))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.settings.argument_errors import converted, noted
+from ipu_keras.settings.arguments import converted, noted
 
 
 def as_list(value: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.functions.graph_programs import programs_in
 from ipu_keras.host.operation_kinds import CONVOLUTIONS, drawn_otherwise_by_xla
-from ipu_keras.host.segments import replicate
+from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.internals.tensorflow.functions import autograph_of
 from ipu_keras.ir import Graph
 from ipu_keras.tracing import graph_of

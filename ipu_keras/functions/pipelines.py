@@ -10,7 +10,7 @@ from ipu_keras.functions.graph_programs import current_step_results
 from ipu_keras.functions.loop_bodies import as_list, call_with_element
 from ipu_keras.host.step_in_a_graph import accumulated
 from ipu_keras.program import WEIGHT_UPDATE_SCOPE, stage_scope
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ipu_keras.device import DRIVER, IpuDevice
 from ipu_keras.internals.tensorflow.functions import outermost_trace
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.tracing.replication import ipus_of_shards, needed_ipus, num_shards_so_far
 
 

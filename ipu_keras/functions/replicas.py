@@ -9,17 +9,20 @@ from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.graph_programs import GraphProgram, programs_in
 from ipu_keras.functions.parts_for_xla import is_worth_compiling
 from ipu_keras.functions.place import Place, outermost_graph, refuse_replicas
-from ipu_keras.functions.together import done_together, note_together
-from ipu_keras.host.inlining import inlined
-from ipu_keras.host.joint_operations import Together
 from ipu_keras.host.operation_kinds import lacked_by_xla
-from ipu_keras.host.replica_variables import ReplicaVariables
-from ipu_keras.host.segments import replicate, written_captures
+from ipu_keras.host.replicas.inlining import inlined
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables, written_captures
+from ipu_keras.host.replicas.segments import replicate
+from ipu_keras.host.replicas.together import (
+    Together,
+    by_all_replicas,
+    done_together,
+    label_of,
+)
 from ipu_keras.ir import Graph
 from ipu_keras.tracing import EXCHANGES
 from ipu_keras.tracing.extraction import feeds_of
 from ipu_keras.tracing.replication import current_replicas, num_shards_of
-from ipu_keras.tracing.together import label_of, labelled
 
 # Collection of a function's graph: whether replicas take elements in turn, or write outfeeds.
 _FEEDS = "ipu_feeds_of_replicas"
@@ -46,7 +49,7 @@ def send(queue_for: Callable[[int], ResultQueue], tensors: Sequence[tf.Tensor]) 
     outermost_graph().add_to_collection(_FEEDS, True)
     # The queue holds the results of all replicas, which have another shape than those of one.
     # This write stands for one write of all.
-    with labelled(note_together(lambda _: _writer(queue))):
+    with by_all_replicas(lambda _: _writer(queue)):
         return tf.raw_ops.QueueEnqueueV2(handle=queue.handle, components=list(tensors))
 
 

@@ -11,7 +11,7 @@ from ipu_keras.functions.place import Place
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.traces_again import traced_again
 from ipu_keras.host.halves import with_halves
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing import graph_of, replicated

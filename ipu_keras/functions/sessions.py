@@ -14,7 +14,7 @@ import tensorflow as tf
 from ipu_keras.device import DRIVER
 from ipu_keras.device.placement import ordinal_of_placement
 from ipu_keras.functions.seeded_draws import start_in_session
-from ipu_keras.hooks.tensorflow.session_runs import replace_session_runs
+from ipu_keras.hooks.tensorflow.legacy import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
 _COLLECTION = "ipu_session_steps"

@@ -147,16 +147,8 @@ KERAS = (
         name="clone_model",
         reason="clones keep the options that saved models keep",
     ),
-    Hook(
-        owner="keras.models",
-        name="clone_model",
-        reason="is the same function",
-    ),
-    Hook(
-        owner="keras._tf_keras.keras.models",
-        name="clone_model",
-        reason="is the same function",
-    ),
+    Hook(owner="keras.models", name="clone_model", reason="is the same function"),
+    Hook(owner="keras._tf_keras.keras.models", name="clone_model", reason="is the same function"),
 )
 
 # Keras's tables of names, which get an entry for each extended class. The entries are never

@@ -16,8 +16,8 @@ from ipu_keras.host.first_steps import FirstSteps, steps_before_xla
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
 from ipu_keras.host.plan import HostExecution, HostPlan, plan_host
-from ipu_keras.host.replica_values import Captures
-from ipu_keras.host.replica_variables import ReplicaVariables, written_variables
+from ipu_keras.host.replicas.replica_values import Captures
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables, written_variables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.traced_step import TracedStep, trace
 from ipu_keras.internals.tensorflow.contexts import may_record

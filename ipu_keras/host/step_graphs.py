@@ -6,14 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.host.joint_batches import bytes_of_batch, can_join, joint_function
 from ipu_keras.host.plan import HostExecution, HostPlan
-from ipu_keras.host.replica_values import Captures
-from ipu_keras.host.segments import replicate
+from ipu_keras.host.replicas.joint_batches import bytes_of_batch, can_join, joint_function
+from ipu_keras.host.replicas.replica_values import Captures
+from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
 from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
 from ipu_keras.internals.tensorflow.functions import call_with_captures
-from ipu_keras.settings.counts import divisors
+from ipu_keras.settings.arguments import divisors
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
 from ipu_keras.tracing.extraction import ExtractedPart

@@ -23,7 +23,7 @@ from ipu_keras.profiling.models import first_axis
 from ipu_keras.profiling.reports import report_of, with_fixes
 from ipu_keras.progress import showing
 from ipu_keras.report import Choice, Report, WhatIf
-from ipu_keras.settings.names import name_or_none
+from ipu_keras.settings.arguments import name_or_none
 
 _CHOICES = ("target", *MODEL_OPTIONS)
 

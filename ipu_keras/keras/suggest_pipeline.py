@@ -17,7 +17,7 @@ from ipu_keras.profiling.given_options import model_options, target_of, warn_of_
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.advice_tables import balance_table
 from ipu_keras.report.text import rendered
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 from ipu_keras.tracing import no_garbage_collection
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ipu_keras.machine.numerics import Numerics
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.flags import (
     ENVIRONMENT_VARIABLE,
     PoplarFlags,

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.settings import counts
-from ipu_keras.settings.argument_errors import converted as converted
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.argument_errors import received as received
+from ipu_keras.settings import arguments
+from ipu_keras.settings.arguments import converted as converted
+from ipu_keras.settings.arguments import noted
+from ipu_keras.settings.arguments import received as received
 
 # Programs compute in float32 at most.
 _LARGEST = float(np.finfo(np.float32).max)
@@ -33,12 +33,12 @@ def static(value: Any) -> Any:
 
 def integer_in(value: Any) -> int | None:
     """Returns the integer that a value is, or None. Booleans are not integers here."""
-    return counts.integer_in(static(value))
+    return arguments.integer_in(static(value))
 
 
 def positive_integer(argument: str, value: Any) -> int:
     """Returns a count, which is a positive integer."""
-    return counts.positive_integer(argument, static(value))
+    return arguments.positive_integer(argument, static(value))
 
 
 def check_integer(
@@ -65,7 +65,7 @@ def check_flag(argument: str, value: Any) -> bool:
         return bool(known)
     if isinstance(known, np.ndarray) and known.shape == () and known.dtype == bool:
         return bool(known)
-    number = counts.integer_in(known)
+    number = arguments.integer_in(known)
     if number not in (0, 1):
         raise TypeError(
             f"`{argument}` must be True or False. Received: {received(argument, value)}"

@@ -23,7 +23,7 @@ from ipu_keras.ops.ctc_inputs import (
     log_probabilities,
     time_major,
 )
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
 _INSTEAD = "Use ctc_loss_v2 for logits, or ctc_loss_with_log_probs for log probabilities."

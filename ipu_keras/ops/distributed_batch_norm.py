@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import tensorflow as tf
 
-from ipu_keras.hooks.tensorflow.fused_batch_norm import replace_training_batch_norm
+from ipu_keras.hooks.tensorflow.nn_operations import replace_training_batch_norm
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.collectives import all_gather, replica_groups
 from ipu_keras.tracing.replication import ReplicaGroups

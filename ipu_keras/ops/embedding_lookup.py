@@ -7,7 +7,7 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_integer, check_integers, check_tensor
 from ipu_keras.ops.row_gather import rows_or_zeros, sum_of_rows
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 
 _KIND = "EmbeddingLookup"

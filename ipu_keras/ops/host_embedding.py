@@ -18,8 +18,7 @@ from ipu_keras.ops.host_embedding_optimizers import (
     num_lookups,
 )
 from ipu_keras.ops.host_embedding_registration import HOST
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.names import checked_name
+from ipu_keras.settings.arguments import checked_name, noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 from ipu_keras.tracing.replication import current_replicas
 

@@ -14,7 +14,7 @@ from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.argument_checks import check_integer, check_number
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
-from ipu_keras.settings.counts import MOST
+from ipu_keras.settings.arguments import MOST
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 from ipu_keras.tracing.replication import current_replicas
 

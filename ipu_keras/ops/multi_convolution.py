@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.hooks.tensorflow.convolution_calls import surround_convolutions
+from ipu_keras.hooks.tensorflow.nn_operations import surround_convolutions
 from ipu_keras.ops.argument_checks import check_tensor
 from ipu_keras.tracing.poplar_operation import poplar_operation
 

@@ -23,7 +23,7 @@ from ipu_keras.ops.normalized_groups import (
     normalize_groups,
     operation_of,
 )
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 def group_norm(

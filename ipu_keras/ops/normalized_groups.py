@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ops.argument_checks import check_integer
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 

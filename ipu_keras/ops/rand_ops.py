@@ -16,7 +16,7 @@ from ipu_keras.ops.argument_checks import (
     static,
 )
 from ipu_keras.ops.random_keys import fresh_key
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.tracing.poplar_operation import poplar_operation
 
 # `tf.random.Algorithm.PHILOX`, whose numbers programs draw with XLA too, bit by bit.

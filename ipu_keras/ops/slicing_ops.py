@@ -13,8 +13,7 @@ from ipu_keras.ops.argument_checks import (
     check_tensor,
 )
 from ipu_keras.ops.sequence_rows import copied_rows
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import MOST
+from ipu_keras.settings.arguments import MOST, noted
 
 
 def sequence_slice(

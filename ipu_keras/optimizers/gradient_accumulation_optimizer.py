@@ -15,8 +15,7 @@ from ipu_keras.optimizers.accumulator_options import (
 )
 from ipu_keras.optimizers.cross_replica_optimizer import CrossReplicaOptimizer, averages
 from ipu_keras.optimizers.ipu_optimizer import IpuOptimizer
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import MOST
+from ipu_keras.settings.arguments import MOST, noted
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.tracing.accumulations import (
     are_accumulators_hidden,

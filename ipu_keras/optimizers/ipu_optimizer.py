@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.optimizers import Optimizer
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class IpuOptimizer(Optimizer):

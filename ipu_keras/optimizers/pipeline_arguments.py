@@ -6,7 +6,7 @@ from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import check_choice
 from ipu_keras.program import PipelineChoices
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import (
     MODELLED_POPLAR_OPTIONS,

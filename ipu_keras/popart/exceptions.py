@@ -3,7 +3,7 @@
 As in release 2.1 they are unrelated classes, so that catching one catches no other.
 """
 
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 
 __all__ = [
     "OutOfMemoryError",

@@ -1,7 +1,6 @@
 """What users say about programs that they have modelled: checks, and the options made of it."""
 
 import contextlib
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -11,7 +10,8 @@ import tensorflow as tf
 
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.machine.target import DEFAULT_TARGET, TARGETS, Target, target_named
-from ipu_keras.settings.counts import positive_integer
+from ipu_keras.settings.arguments import positive_integer
+from ipu_keras.settings.option import did_you_mean
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.settings.pipeline_choices import MODELLED_POPLAR_OPTIONS, idle_poplar_options
 
@@ -36,8 +36,7 @@ def check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuses options whose names are not known, and suggests similar ones."""
     for name, value in given.items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean `{close[0]}`? " if close else ""
+            hint = did_you_mean(name, known, "Did you mean `{}`? ")
             raise TypeError(
                 f"Unknown option `{name}`. {hint}Received: {name}={value!r}. "
                 f"The options are {', '.join(known)}."

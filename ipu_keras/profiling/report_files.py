@@ -11,7 +11,9 @@ from pathlib import Path
 from ipu_keras.profiling.models import export_model
 from ipu_keras.profiling.requested_outputs import RequestedOutputs
 from ipu_keras.program import DeviceChoices
-from ipu_keras.report import Report, schedule_dot, tensor_map
+from ipu_keras.report.report import Report
+from ipu_keras.report.schedule_dot import schedule_dot
+from ipu_keras.report.tensor_map import tensor_map
 from ipu_keras.settings import engine_options, flags
 from ipu_keras.store.atomic_files import make_folder, warns_if_it_fails, write_atomically
 

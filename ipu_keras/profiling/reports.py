@@ -26,7 +26,7 @@ from ipu_keras.profiling.models import (
 )
 from ipu_keras.program import Program
 from ipu_keras.progress import phase, showing
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.tracing.lowering import LoweringError
 
 # Options for a program that ran, whose number of steps is known.

@@ -1,7 +1,7 @@
 """The data types that IPUs have, and what errors advise for others."""
 
 from ipu_keras.ir import Graph
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 # Types of tensors that programs take and return.
 IPU_DTYPES = (

@@ -7,11 +7,12 @@ validated here, once, whoever built it; `host` alone decides how it is executed.
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.numerics import Numerics
-from ipu_keras.program.device_choices import DeviceChoices
+from ipu_keras.machine.target import Target
 from ipu_keras.program.pipeline import Pipeline
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
@@ -41,6 +42,25 @@ class Accumulation:
     def __post_init__(self) -> None:
         if not isinstance(self.count, int) or self.count < 1:
             raise ValueError(f"`count` must be a positive integer. Received: count={self.count!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceChoices:
+    """What a program is compiled for.
+
+    Args:
+        config: An `IPUConfig`, in place of the active one.
+        target: The hardware; `None` for the one that `config` describes.
+        cache_folder: Where models are kept; `None` for what `--executable_cache_path` says.
+        is_modelled: Whether the program is checked for memory; hosts have no such limits.
+        on_several_ipus: A hint for errors: how to put parts of a program on several IPUs.
+    """
+
+    config: Any
+    target: Target | None = None
+    cache_folder: Path | None = None
+    is_modelled: bool = True
+    on_several_ipus: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

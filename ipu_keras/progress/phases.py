@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from typing import TextIO
 
 from ipu_keras.progress.progress import Progress
+from ipu_keras.settings.arguments import legible
 from ipu_keras.settings.flags import current_flags
-from ipu_keras.settings.names import legible
 
 # Something shorter is over before a user would wonder what it does.
 SECONDS_BEFORE = 2.0

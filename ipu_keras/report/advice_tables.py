@@ -1,32 +1,12 @@
-"""Tables for a terminal of what searches with the model found."""
+"""A table for a terminal of stages that were balanced."""
 
-from collections.abc import Sequence
 from itertools import chain
 
 from ipu_keras.advice.balanced_pipeline import BalancedPipeline
-from ipu_keras.advice.durations import in_words
-from ipu_keras.advice.fixes import Fix
 from ipu_keras.advice.planned_split import PlannedSplit
 from ipu_keras.report.text import PlainTable
 
 _OF_SPLITS = ("layers", "cycles", "fullest tile")
-
-
-def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
-    """Makes a table with a line for each fix."""
-    return PlainTable(
-        title="What would need less memory",
-        columns=("change", "fullest tile", "fits", "time per sample"),
-        rows=tuple(
-            (
-                fix.name,
-                f"{fix.max_tile_bytes:,}",
-                "yes" if fix.fits else "no",
-                in_words(fix.seconds_per_sample),
-            )
-            for fix in fixes
-        ),
-    )
 
 
 def balance_table(title: str, found: BalancedPipeline) -> PlainTable:

@@ -1,14 +1,13 @@
 """The part of a report that is compared with another one, from a `Report` or from its JSON."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
 from ipu_keras.report.figures import Figures
-from ipu_keras.report.plain_options import plain_options
-from ipu_keras.report.plain_report import SCHEMA_VERSION
+from ipu_keras.report.memory_curves import MemoryCurves, curves_of
+from ipu_keras.report.plain_options import SCHEMA_VERSION, plain_options
 from ipu_keras.report.rows import NO_LAYER
 
 # Totals that have the same name in JSON.
@@ -23,25 +22,6 @@ _PLAIN_TOTALS = (
 # Limits for files, which anybody may have written: no option has a value of more levels, and deeper
 # ones would overflow Python's stack; no cycles or bytes are more, and larger ones overflow floats.
 _MOST_LEVELS, _MOST = 8, 1e30
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryCurves:
-    """The memory of a program, as pictures draw it.
-
-    Args:
-        tile_bytes: The bytes of memory that a tile has.
-        peak_by_tile: Bytes on each tile when it is fullest, those of the first IPU first.
-        edges: Microseconds from the beginning of a step to that of each compute set, and then
-            to the end of the last one.
-        live: Bytes over all tiles while each compute set runs.
-    """
-
-    tile_bytes: int
-    num_ipus: int
-    peak_by_tile: tuple[int, ...]
-    edges: tuple[float, ...]
-    live: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +120,7 @@ def compared(report: Figures) -> Compared:
         layer_memory={layer.name: layer.peak_bytes for layer in report.layers},
         layer_flops={layer.name: layer.flops for layer in report.layers},
         parameters={layer.name: layer.parameters for layer in report.layers},
-        curves=_curves(
+        curves=curves_of(
             peak_by_tile=memory.peak_by_tile.tolist(),
             tile_bytes=memory.tile_bytes,
             num_ipus=memory.num_ipus,
@@ -201,7 +181,7 @@ def _compared(plain: Mapping[str, Any]) -> Compared:
         layer_memory={layer["name"]: layer["peak_bytes"] for layer in plain["layers"]},
         layer_flops={layer["name"]: layer["flops"] for layer in plain["layers"]},
         parameters={layer["name"]: layer["parameters"] for layer in plain["layers"]},
-        curves=_curves(
+        curves=curves_of(
             peak_by_tile=memory["peak_by_tile"],
             tile_bytes=memory["tile_bytes"],
             num_ipus=memory["num_ipus"],
@@ -241,26 +221,3 @@ def _is_shallow(value: Any, levels: int) -> bool:
     if not isinstance(value, dict | list):
         return True
     return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
-
-
-def _curves(
-    *,
-    peak_by_tile: Sequence[int],
-    tile_bytes: int,
-    num_ipus: int,
-    cycles: Sequence[int],
-    host_cycles: int,
-    clock_hz: float,
-    live: Sequence[int],
-    always_live: int,
-) -> MemoryCurves:
-    """Returns the curves of a step, which begins with the copies between host and IPU."""
-    starts = accumulate(cycles, initial=host_cycles)
-    return MemoryCurves(
-        tile_bytes=tile_bytes,
-        num_ipus=num_ipus,
-        peak_by_tile=tuple(peak_by_tile),
-        edges=tuple(1e6 * start / clock_hz for start in starts),
-        # A program that computes nothing has one position, but no compute set to draw it at.
-        live=tuple(always_live + size for size in live[: len(cycles)]),
-    )

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ipu_keras.report import notebook
-from ipu_keras.report.compared import Change, Compared, MemoryCurves
+from ipu_keras.report.compared import Change, Compared
+from ipu_keras.report.memory_curves import MemoryCurves
+from ipu_keras.report.notebook import tables_cell
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.store.atomic_files import write_atomically
 
@@ -16,6 +17,16 @@ _NUM_LAYERS = 15
 
 # Totals that tell the difference in short.
 _KEY_FIGURES = ("cycles_per_step", "seconds_per_step", "max_tile_bytes")
+
+# Totals at the top of a page, with what they are called there.
+_PAGE_FIGURES = (
+    ("cycles_per_step", "cycles per step"),
+    ("samples_per_second", "samples per second"),
+    ("max_tile_bytes", "bytes on the fullest tile"),
+    ("total_bytes", "bytes on all tiles"),
+    ("flops_per_step", "operations per step"),
+)
+_NONE = Change(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +89,37 @@ class Difference:
             FileNotFoundError: The folder of the file does not exist.
             ImportError: The libraries of `pip install "ipu-keras[report]"` are missing.
         """
-        from ipu_keras.report import html_comparison
+        write_atomically(Path(path), self._page().encode())
 
-        page = html_comparison.page(
+    def _page(self) -> str:
+        from ipu_keras.report.html_pictures import compared_liveness, compared_memory
+        from ipu_keras.report.html_templates import template_named
+
+        before, after = self.curves
+        drawn = None if before is None or after is None else (before, after)
+        return template_named("comparison.html.j2").render(
             names=self.names,
             settings=self.settings,
-            changes={one.name: getattr(self, one.name) for one in fields(self)},
-            curves=self.curves,
+            key_figures=[
+                (word, self.totals[name]) for name, word in _PAGE_FIGURES if name in self.totals
+            ],
+            totals=self.totals,
+            families=self.families,
+            memory=self.memory,
+            layers={
+                name: (
+                    self.layers.get(name, _NONE),
+                    self.layer_memory.get(name, _NONE),
+                    self.layer_flops.get(name, _NONE),
+                    self.parameters.get(name, _NONE),
+                )
+                for name in self.layers
+            },
+            memory_picture="" if drawn is None else compared_memory(*drawn),
+            liveness_picture=""
+            if drawn is None or not (drawn[0].live and drawn[1].live)
+            else compared_liveness(*drawn),
         )
-        write_atomically(Path(path), page.encode())
 
     def __str__(self) -> str:
         return rendered(*self._tables())
@@ -100,7 +133,7 @@ class Difference:
     def _repr_html_(self) -> str | None:
         """Returns what a notebook shows, or `None`, after which it shows the text."""
         title = "From {} to {}".format(*self.names)
-        return notebook.cell(lambda html: html.tables_cell(title, tuple(self._tables())))
+        return tables_cell(title, tuple(self._tables()))
 
     def grown(self) -> str | None:
         """Returns tables of the numbers that are larger in the second report; `None` if none is.

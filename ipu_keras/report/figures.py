@@ -5,14 +5,14 @@ from functools import cached_property
 
 import numpy as np
 
-from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.changes import Fix
+from ipu_keras.cost.flat.memory import MemoryPlan
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report.error_bands import ErrorBands
 from ipu_keras.report.layers import Layer, layers_of, layers_of_worst_tile
-from ipu_keras.report.memory_error import memory_error
 from ipu_keras.report.pipeline_view import PipelineView, pipeline_view
 from ipu_keras.report.remarks import remarks
 from ipu_keras.report.rows import Row, arranged
@@ -235,7 +235,7 @@ class Figures:
     @property
     def memory_error(self) -> str | None:
         """The message of the IPU's compiler if the program does not fit; `None` if it fits."""
-        return memory_error(self.model.memory)
+        return _memory_error(self.model.memory)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -251,3 +251,22 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def _memory_error(memory: MemoryPlan) -> str | None:
+    """Returns the message of the IPU's compiler in one line; `None` if the program fits."""
+    if memory.fits:
+        return None
+    # "incode" is Poplar's own spelling.
+    if not memory.code_fits:
+        return (
+            f"tile {memory.worst_tile} _poplar_start must be 0 not {memory.tile_bytes} bytes "
+            "from the start of memory. Typically this error occurs when there is too much code "
+            f"to fit incode memory. : {memory.code_bytes} bytes of code, but tiles can read "
+            f"instructions from {memory.code_region_bytes} bytes only"
+        )
+    return (
+        f"Memory allocation error : Out of memory on tile {memory.worst_tile}: "
+        f"{memory.max_tile_bytes} bytes used but tiles only have {memory.tile_bytes} bytes "
+        "of memory"
+    )

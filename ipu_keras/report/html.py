@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipu_keras.advice.durations import in_words
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.html_pipeline import WORKS, pipeline_picture
+from ipu_keras.report.html_templates import template_named, words_of
 from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.memory_map import placed_values
@@ -15,11 +15,8 @@ from ipu_keras.report.next_steps import next_steps
 from ipu_keras.report.options_in_words import options_in_words
 from ipu_keras.report.plain_report import plain_report
 from ipu_keras.report.rows import Row
-from ipu_keras.report.text import PlainTable
 
 with needs_report_extra("An HTML report"):
-    from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-
     from ipu_keras.report.html_pictures import liveness_picture, memory_picture
 
 # Longer tables are cut: nobody reads them in a page, and the JSON form has every row.
@@ -79,26 +76,6 @@ def notebook_cell(report: Figures) -> str:
     )
 
 
-def tables_cell(title: str, tables: Sequence[PlainTable]) -> str:
-    """Returns tables below a heading as a part of a page; of an empty table, only the title."""
-    return template_named("notebook_tables.html.j2").render(title=title, tables=tables)
-
-
-def template_named(name: str) -> Template:
-    """Loads a template of this package by the name of its file."""
-    environment = Environment(
-        loader=PackageLoader("ipu_keras.report"),
-        # Names of models and layers come from anywhere, and must not become markup.
-        autoescape=True,
-        # A misspelt figure must fail in a test, and not leave a hole in a page.
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(duration=in_words, number=_number, percent=_percent, words=_words)
-    return environment.get_template(name)
-
-
 def _rendered(template: str, report: Figures, **values: Any) -> str:
     return template_named(template).render(
         report=report,
@@ -119,23 +96,8 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
     )
 
 
-def _number(value: Any) -> str:
-    """Groups digits by three; shows mappings as names with numbers."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_number(number)}" for name, number in value.items())
-    return f"{value:g}" if value < 1000 else f"{value:,.0f}"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _in_words(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
-    return [(_words(name), size) for name, size in sizes.items()]
+    return [(words_of(name), size) for name, size in sizes.items()]
 
 
 def _share_of(rows: Sequence[Row], total_cycles: int) -> float:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from ipu_keras.cost.flat.memory import MemoryPlan
-from ipu_keras.report.compared import MemoryCurves
+from ipu_keras.report.memory_curves import MemoryCurves
 from ipu_keras.report.rows import Row
 
 # More points than a screen has pixels only make the file larger.

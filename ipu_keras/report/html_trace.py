@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.report.rows import Row, group
 
 # More bars than a screen has pixels only make the file larger.

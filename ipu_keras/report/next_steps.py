@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.advice.fixes import is_mostly_single
+from ipu_keras.advice.changes import is_mostly_single
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.rows import NO_LAYER
 

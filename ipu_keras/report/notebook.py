@@ -1,17 +1,17 @@
 """Cells of notebooks, where the libraries of HTML reports are installed."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+
+from ipu_keras.report.text import PlainTable
 
 
-def cell(render: Callable[[Any], str]) -> str | None:
-    """Returns what a notebook shows; `None`, after which it shows the text, without the libraries.
+def tables_cell(title: str, tables: Sequence[PlainTable]) -> str | None:
+    """Returns tables below a heading as a part of a page; of an empty table, only the title.
 
-    Args:
-        render: A function that makes the cell with the module `html`.
+    The result is `None`, after which a notebook shows the text, without the libraries.
     """
     try:
-        from ipu_keras.report import html
+        from ipu_keras.report.html_templates import template_named
     except ImportError:
         return None
-    return render(html)
+    return template_named("notebook_tables.html.j2").render(title=title, tables=tables)

@@ -19,7 +19,7 @@ def ipus_in_words(options: CostOptions) -> str:
 
     Example:
 
-    >>> ipus_in_words(ModelOptions()), ipus_in_words(ModelOptions(num_replicas=2, num_ipus=4))
+    >>> ipus_in_words(CostOptions()), ipus_in_words(CostOptions(num_replicas=2, num_ipus=4))
     ('1 IPU', '2 replicas of 4 IPUs, which share the layers; one computes at a time')
     """
     each, replicas = options.ipus_per_replica, options.num_replicas
@@ -36,7 +36,7 @@ def options_in_words(options: CostOptions) -> tuple[tuple[str, str], ...]:
 
     Example:
 
-    >>> dict(options_in_words(ModelOptions(matmul_options={"partialsType": "half"})))[
+    >>> dict(options_in_words(CostOptions(matmul_options={"partialsType": "half"})))[
     ...     "matmul options"
     ... ]
     'partialsType half'

@@ -1,10 +1,14 @@
-"""The options of a program as plain values."""
+"""The options of a program as plain values, and the version of reports that have them."""
 
 from dataclasses import asdict, fields
 from enum import Enum
 from typing import Any
 
 from ipu_keras.cost.cost_options import CostOptions
+
+# The version of the JSON form. It is raised when a reader of the last form could go wrong, as
+# when comparisons need a key that older files lack.
+SCHEMA_VERSION = 4
 
 # These came after the first reports. Left out at their defaults, they change no report that was
 # made before they existed, so such files can still be compared by `ipu-keras diff`.

@@ -9,12 +9,8 @@ import numpy as np
 from ipu_keras.machine.target import SOURCES, Target
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.layers import Layer
-from ipu_keras.report.plain_options import plain_options
+from ipu_keras.report.plain_options import SCHEMA_VERSION, plain_options
 from ipu_keras.report.rows import Row
-
-# The version of the JSON form. It is raised when a reader of the last form could go wrong, as
-# when comparisons need a key that older files lack.
-SCHEMA_VERSION = 4
 
 
 def plain_report(report: Figures) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.report import notebook
 from ipu_keras.report.chrome_trace import chrome_trace
 from ipu_keras.report.compared import compared
 from ipu_keras.report.data_frame import data_frame
@@ -192,7 +191,11 @@ class Report(Figures):
 
     def _repr_html_(self) -> str | None:
         """Returns what a notebook shows, or `None`, after which it shows the text."""
-        return notebook.cell(lambda html: html.notebook_cell(self))
+        try:
+            from ipu_keras.report import html
+        except ImportError:
+            return None
+        return html.notebook_cell(self)
 
     def __repr__(self) -> str:
         memory = self.model.memory

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.machine.target import Confidence
 
 

@@ -1,15 +1,18 @@
 """A report as text for a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from ipu_keras.report.advice_tables import fixes_table
+from ipu_keras.advice.changes import Fix
+from ipu_keras.advice.durations import in_words
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
+from ipu_keras.report.layers import Layer
 from ipu_keras.report.pipeline_view import stage_table
-from ipu_keras.report.text import cost_table, layer_table, memory_table, rendered
+from ipu_keras.report.rows import Row
+from ipu_keras.report.text import PlainTable, rendered
 
 # Layers that the text shows; `Report.to_dataframe` has all of them.
 _NUM_LAYERS = 15
@@ -27,6 +30,86 @@ def summary(report: Figures) -> str:
         cost_table("Families", families, report.busy_cycles),
         memory_table(memory.always_live_by_category, memory.not_always_live_by_category),
         report.error_bands.table(),
+    )
+
+
+def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
+    """Makes a table with a line for each fix."""
+    return PlainTable(
+        title="What would need less memory",
+        columns=("change", "fullest tile", "fits", "time per sample"),
+        rows=tuple(
+            (
+                fix.name,
+                f"{fix.max_tile_bytes:,}",
+                "yes" if fix.fits else "no",
+                in_words(fix.seconds_per_sample),
+            )
+            for fix in fixes
+        ),
+    )
+
+
+def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> PlainTable:
+    """Makes a table with a line for each row, and its share of `total_cycles`."""
+    names = ("name", "cycles", "share", "compute", "exchange", "sync", "MFLOP", "confidence")
+    return PlainTable(
+        title=title,
+        columns=names,
+        words=("confidence",),
+        rows=tuple(
+            (
+                row.name,
+                f"{row.cycles:,}",
+                f"{row.cycles / max(total_cycles, 1):.1%}",
+                f"{row.compute_cycles:,}",
+                f"{row.exchange_cycles:,}",
+                f"{row.sync_cycles:,}",
+                f"{row.flops / 1e6:,.1f}",
+                row.confidence,
+            )
+            for row in rows
+        ),
+    )
+
+
+def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> PlainTable:
+    """Makes a table with a line for each layer, and its share of `total_cycles`."""
+    has = ("name", "parameters", "MFLOP", "variables KiB", "at peak KiB")
+    return PlainTable(
+        title=title,
+        columns=(*has, "cycles", "share", "confidence"),
+        words=("confidence",),
+        rows=tuple(
+            (
+                layer.name,
+                f"{layer.parameters:,}",
+                f"{layer.flops / 1e6:,.1f}",
+                f"{layer.variable_bytes / 1024:,.1f}",
+                f"{layer.peak_bytes / 1024:,.1f}",
+                f"{layer.cycles:,}",
+                f"{layer.cycles / max(total_cycles, 1):.1%}",
+                layer.confidence,
+            )
+            for layer in layers
+        ),
+    )
+
+
+def memory_table(always_live: Mapping[str, int], not_always_live: Mapping[str, int]) -> PlainTable:
+    """Makes a table with a line for each category of memory, and their sums."""
+    sides = always_live, not_always_live
+    return PlainTable(
+        title="Memory of all tiles",
+        columns=("category", "always live [bytes]", "not always live [bytes]"),
+        rows=tuple(
+            (
+                category.replace("_", " "),
+                *(f"{sizes[category]:,}" if category in sizes else "" for sizes in sides),
+            )
+            for category in {**always_live, **not_always_live}
+        ),
+        footer=("all", *(f"{sum(sizes.values()):,}" for sizes in sides)),
     )
 
 

@@ -4,7 +4,7 @@ import io
 import math
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -12,9 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ipu_keras.report.layers import Layer
-from ipu_keras.report.rows import Row
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 
 # Characters in a line of a terminal; also where there is none, as in files and notebooks.
 _LEAST_WIDTH = 80
@@ -193,66 +191,3 @@ def rendered(*parts: str | Text | PlainTable) -> str:
             line = part if isinstance(part, Text) else printable(part)
             console.print(line, highlight=False, soft_wrap=isinstance(part, Text))
     return text.getvalue()
-
-
-def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> PlainTable:
-    """Makes a table with a line for each row, and its share of `total_cycles`."""
-    names = ("name", "cycles", "share", "compute", "exchange", "sync", "MFLOP", "confidence")
-    return PlainTable(
-        title=title,
-        columns=names,
-        words=("confidence",),
-        rows=tuple(
-            (
-                row.name,
-                f"{row.cycles:,}",
-                f"{row.cycles / max(total_cycles, 1):.1%}",
-                f"{row.compute_cycles:,}",
-                f"{row.exchange_cycles:,}",
-                f"{row.sync_cycles:,}",
-                f"{row.flops / 1e6:,.1f}",
-                row.confidence,
-            )
-            for row in rows
-        ),
-    )
-
-
-def layer_table(title: str, layers: Sequence[Layer], total_cycles: int) -> PlainTable:
-    """Makes a table with a line for each layer, and its share of `total_cycles`."""
-    has = ("name", "parameters", "MFLOP", "variables KiB", "at peak KiB")
-    return PlainTable(
-        title=title,
-        columns=(*has, "cycles", "share", "confidence"),
-        words=("confidence",),
-        rows=tuple(
-            (
-                layer.name,
-                f"{layer.parameters:,}",
-                f"{layer.flops / 1e6:,.1f}",
-                f"{layer.variable_bytes / 1024:,.1f}",
-                f"{layer.peak_bytes / 1024:,.1f}",
-                f"{layer.cycles:,}",
-                f"{layer.cycles / max(total_cycles, 1):.1%}",
-                layer.confidence,
-            )
-            for layer in layers
-        ),
-    )
-
-
-def memory_table(always_live: Mapping[str, int], not_always_live: Mapping[str, int]) -> PlainTable:
-    """Makes a table with a line for each category of memory, and their sums."""
-    sides = always_live, not_always_live
-    return PlainTable(
-        title="Memory of all tiles",
-        columns=("category", "always live [bytes]", "not always live [bytes]"),
-        rows=tuple(
-            (
-                category.replace("_", " "),
-                *(f"{sizes[category]:,}" if category in sizes else "" for sizes in sides),
-            )
-            for category in {**always_live, **not_always_live}
-        ),
-        footer=("all", *(f"{sum(sizes.values()):,}" for sizes in sides)),
-    )

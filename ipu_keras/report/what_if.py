@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ipu_keras.advice.choices import smallest_that_fits
 from ipu_keras.machine.target import Target
-from ipu_keras.report import notebook
 from ipu_keras.report.data_frame import data_frame_of_lines
 from ipu_keras.report.figures_in_words import bound_in_words
+from ipu_keras.report.notebook import tables_cell
 from ipu_keras.report.options_in_words import choice_in_words
 from ipu_keras.report.report import Report
 from ipu_keras.report.text import PlainTable, rendered
@@ -112,7 +112,7 @@ class WhatIf:
     def _repr_html_(self) -> str | None:
         """Returns what a notebook shows, or `None`, after which it shows the text."""
         title = f"{self.rows[0].report.name} on {self._targets()}"
-        return notebook.cell(lambda html: html.tables_cell(title, (self._table(),)))
+        return tables_cell(title, (self._table(),))
 
     def _targets(self) -> str:
         return ", ".join(dict.fromkeys(row.report.model.target.name for row in self.rows))

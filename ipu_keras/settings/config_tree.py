@@ -1,50 +1,38 @@
 """A typed tree of options, built from one flat table.
 
-Owns what every option has in common: metadata, exact type and value checks, the did-you-mean
-errors, copying and freezing, and the reference table. `ipu_options.py` has the options
+Owns what every option of a tree has in common: metadata, exact type and value checks, the
+did-you-mean errors, copying and freezing. `ipu_options.py` has the options
 themselves.
 """
 
 import copy
 import difflib
-import enum
 import typing
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
+from ipu_keras.settings.option import Constraint, Option
 
-NO_EFFECT = "No effect: stored and checked."
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """A condition on the value of one option, with the words for its error.
-
-    Args:
-        expected: Completes the sentence "`name` must be ...".
-    """
-
-    holds: Callable[[Any], bool]
-    expected: str
+_NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
 
 
-class AttributeMetadata:
+class AttributeMetadata(Option):
     """What is known about one option or category, and the checks of its values.
 
     Instances are the rows of an option table; users get them from
     `IPUConfig.get_attribute_metadata`.
 
     Args:
-        name: Full dotted name, relative to the root of the tree.
-        hint: The class or type hint that values must satisfy exactly, or `None` for a category.
-        default: The default value. Each reader gets its own copy.
+        default: The default value, or `None` for a category. Each reader gets its own copy.
         documentation: What the option means, with units.
         effect: What the option does in the emulator today, or `None` if nothing reads it.
         why_idle: A sentence on why nothing reads it.
-        constraint: Condition on values of the right type, if any.
+        hint: The class or type hint that values must satisfy exactly; `None` for the class of the
+            default.
+        constraint: Condition on values of the right type, if any. Whole numbers without one are 0
+            or more.
         also_accepts: Further classes that values may have although `type` does not name them.
         deprecated_msg: What to use instead, or `None` if not deprecated.
         stands_for: Full name of the option that this is another name of; empty
@@ -58,82 +46,47 @@ class AttributeMetadata:
     ('io_tiles.num_io_tiles', 'int', 0, False)
     """
 
+    # Full dotted name, relative to the root of the tree: a table gives it to its rows.
+    name: str
+    deprecated_msg: str | None
+
     def __init__(
         self,
-        name: str,
-        hint: Any,
         default: Any,
         documentation: str,
-        *,
         effect: str | None = None,
+        *,
         why_idle: str | None = None,
+        hint: Any = None,
         constraint: Constraint | None = None,
         also_accepts: tuple[type, ...] = (),
         deprecated_msg: str | None = None,
         stands_for: str = "",
     ):
+        super().__init__(default, documentation, effect, why_idle)
         self.__doc__ = documentation
-        self._name = name
-        self._hint = hint
-        self._default = default
-        self._effect = effect
-        self._why_idle = why_idle
-        self._constraint = constraint
-        self._also_accepts = also_accepts
-        self._deprecated_msg = deprecated_msg
-        self._stands_for = stands_for
-
-    @property
-    def stands_for(self) -> str:
-        """The option that this is another name of; empty if it is one of its own."""
-        return self._stands_for
-
-    @property
-    def name(self) -> str:
-        """Full name of the option or category, relative to the root of the tree."""
-        return self._name
+        self.hint = hint if hint is not None or default is None else type(default)
+        self.also_accepts = also_accepts
+        self.deprecated_msg = deprecated_msg
+        self.stands_for = stands_for
+        self._constraint = constraint or (_NOT_NEGATIVE if self.hint is int else None)
 
     @property
     def type(self) -> str | None:
         """Type of the option as text, or `None` for a category."""
         if self.is_category:
             return None
-        return self._hint.__name__ if isinstance(self._hint, type) else str(self._hint)
-
-    @property
-    def default(self) -> Any:
-        """A fresh copy of the default value, or `None` for a category."""
-        return copy.copy(self._default)
-
-    @property
-    def documentation(self) -> str:
-        """What the option or category means."""
-        return self.__doc__ or ""
-
-    @property
-    def effect(self) -> str | None:
-        """What the option does in the emulator today; `None` means nothing."""
-        return self._effect
-
-    @property
-    def why_idle(self) -> str | None:
-        """Why the option has no effect; `None` if it has one."""
-        return self._why_idle
+        return self.hint.__name__ if isinstance(self.hint, type) else str(self.hint)
 
     @property
     def is_category(self) -> bool:
         """Whether this describes a category, which groups options and has no value."""
-        return self._hint is None
+        return self.hint is None
 
     @property
     def deprecated(self) -> bool:
         """Whether the option or category is deprecated."""
-        return self._deprecated_msg is not None
-
-    @property
-    def deprecated_msg(self) -> str | None:
-        """What to use instead, or `None` if not deprecated."""
-        return self._deprecated_msg
+        return self.deprecated_msg is not None
 
     def check_type(self, value: Any) -> bool:
         """Returns `True` if the option may hold values of this type.
@@ -153,7 +106,7 @@ class AttributeMetadata:
             raise TypeError(f"'{self.name}' is a category: it has no type, only its options do.")
         # TensorFlow's IPU API refuses an int for a float option, so scripts that pass here pass
         # there.
-        if type(value) in self._also_accepts or _has_type(value, self._hint):
+        if type(value) in self.also_accepts or _has_type(value, self.hint):
             return True
         raise noted(
             TypeError(f"Trying to set {self.name} to {value}, but it must be of type {self.type}"),
@@ -200,11 +153,16 @@ class AttributeMetadata:
         )
 
 
-def category(
-    name: str, documentation: str, *, deprecated_msg: str | None = None
-) -> AttributeMetadata:
+def category(documentation: str, *, deprecated_msg: str | None = None) -> AttributeMetadata:
     """Returns the table row of a category."""
-    return AttributeMetadata(name, None, None, documentation, deprecated_msg=deprecated_msg)
+    return AttributeMetadata(None, documentation, deprecated_msg=deprecated_msg)
+
+
+def option_table(rows: Mapping[str, AttributeMetadata]) -> tuple[AttributeMetadata, ...]:
+    """Returns options and categories with the names that a table has them by."""
+    for name, row in rows.items():
+        row.name = name
+    return tuple(rows.values())
 
 
 class ConfigCategory:
@@ -325,9 +283,11 @@ class ConfigTree(ConfigCategory):
 
     Example:
 
-    >>> options = (
-    ...     category("feed", "How data arrives."),
-    ...     AttributeMetadata("feed.depth", int, 3, "Batches in flight."),
+    >>> options = option_table(
+    ...     {
+    ...         "feed": category("How data arrives."),
+    ...         "feed.depth": AttributeMetadata(3, "Batches in flight."),
+    ...     }
     ... )
     >>> class FeedConfig(ConfigTree, options=options):
     ...     __slots__ = ()
@@ -448,22 +408,3 @@ def closest_option(received: str, names: Iterable[str]) -> str:
         return max(path, leaf), path
 
     return max(names, key=likeness)
-
-
-def markdown_table(options: Iterable[AttributeMetadata]) -> str:
-    """Returns the reference of an option table: one Markdown table row per entry."""
-    rows = ["| option | type | default | meaning | today |", "|---|---|---|---|---|"]
-    for option in options:
-        meaning = option.documentation
-        if option.deprecated:
-            meaning += f" Deprecated: {option.deprecated_msg}"
-        if option.is_category:
-            rows.append(f"| **`{option.name}`** | category | | {meaning} | |")
-        else:
-            default = option.default
-            shown = str(default) if isinstance(default, enum.Enum) else repr(default)
-            rows.append(
-                f"| `{option.name}` | `{option.type}` | `{shown}` | {meaning} "
-                f"| {option.effect or ' '.join([NO_EFFECT, *filter(None, [option.why_idle])])} |"
-            )
-    return "\n".join(rows) + "\n"

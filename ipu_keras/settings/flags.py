@@ -4,43 +4,73 @@ Reading a flag is not acting on it: rooms that honour a flag ask for `current_fl
 flag says in its metadata what it does today.
 """
 
+import contextlib
 import dataclasses
-import difflib
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_keras.settings import idle_reasons as why
 from ipu_keras.settings.enumerations import SyntheticDataCategory
+from ipu_keras.settings.option import Option, did_you_mean, idle_options, one_of_texts
 
 ENVIRONMENT_VARIABLE = "TF_POPLAR_FLAGS"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a flag takes.
+
+    Args:
+        expected: Completes the sentence "The flag must be ...".
+        parse: Returns the value that a text is, which is `None` if the flag stands alone. Returns
+            `None`, or raises a `ValueError`, for any other text.
+    """
+
+    expected: str
+    parse: Callable[[str | None], Any]
+
+
+def _from(least: int) -> _Kind:
+    def parse(text: str | None) -> int | None:
+        number = int(text or "")
+        return number if number >= least else None
+
+    return _Kind(f"a whole number of {least} or more", parse)
+
+
+def _choice(*choices: str) -> _Kind:
+    constraint = one_of_texts(*choices)
+    return _Kind(constraint.expected, lambda text: text if constraint.holds(text) else None)
+
+
+def _some_of(*items: str) -> _Kind:
+    return _Kind(
+        f"some of {', '.join(items)}, separated by commas",
+        lambda text: text if text is not None and {*text.split(",")} <= {*items} else None,
+    )
+
+
+_SWITCH = _Kind("'true' or 'false'", {None: True, "true": True, "false": False}.get)
+_TEXT = _Kind("a text that is not empty", lambda text: text or None)
+# A shell expands `~` only where a word begins, and not behind the `=`.
+_PATH = _Kind(_TEXT.expected, lambda text: os.path.expanduser(text) if text else None)
 
 
 def _flag(
     default: bool | int | str,
     documentation: str,
-    *,
     effect: str | None = None,
+    *,
     why_idle: str | None = None,
-    minimum: int | None = None,
-    choices: tuple[str, ...] = (),
-    items: tuple[str, ...] = (),
-    is_path: bool = False,
+    kind: _Kind | None = None,
 ) -> Any:
-    """Returns a field whose default gives the type and whose metadata the rules."""
-    return dataclasses.field(
-        default=default,
-        metadata={
-            "documentation": documentation,
-            "effect": effect,
-            "why_idle": why_idle,
-            "minimum": minimum,
-            "choices": choices,
-            "items": items,
-            "is_path": is_path,
-        },
-    )
+    """Returns a field for a flag; without a kind it takes what its default is, from 0 on."""
+    option = Option(default, documentation, effect, why_idle)
+    kind = kind or {bool: _SWITCH, int: _from(0), str: _TEXT}[type(default)]
+    return dataclasses.field(default=default, metadata={"option": option, "kind": kind})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +83,7 @@ class PoplarFlags:
     True
     """
 
-    help: bool = _flag(
-        False,
-        "Print this list.",
-        effect="Printed when a system is configured.",
-    )
+    help: bool = _flag(False, "Print this list.", effect="Printed when a system is configured.")
     use_ipu_model: bool = _flag(
         False,
         "Use the software model of an IPU instead of hardware.",
@@ -69,7 +95,6 @@ class PoplarFlags:
         "Tiles of each modelled IPU; 0 means as many as the hardware has.",
         effect="With --use_ipu_model, reports, and whether a program fits, are for so many tiles, "
         "unless the configuration sets ipu_model.tiles_per_ipu.",
-        minimum=0,
     )
     use_synthetic_data: bool = _flag(
         False,
@@ -79,13 +104,13 @@ class PoplarFlags:
     synthetic_data_initializer: str = _flag(
         "",
         "With synthetic data, what inputs hold: 'random' or a number.",
-        why_idle="There is no synthetic data.",
+        why_idle=why.NO_SYNTHETIC_DATA,
     )
     synthetic_data_categories: str = _flag(
         "",
         "The kinds of data that are synthetic, separated by commas; empty means all.",
-        items=tuple(category.name.lower() for category in SyntheticDataCategory),
-        why_idle="There is no synthetic data.",
+        kind=_some_of(*(category.name.lower() for category in SyntheticDataCategory)),
+        why_idle=why.NO_SYNTHETIC_DATA,
     )
     executable_cache_path: str = _flag(
         "",
@@ -93,14 +118,14 @@ class PoplarFlags:
         effect="Keeps the graphs and cost models of programs in `<digest>.ipu_executable.json` "
         "files, for whatever asks for them: reports, other flags, a verdict on memory. By itself "
         "it has no program modelled. What XLA compiled for the host is not kept.",
-        is_path=True,
+        kind=_PATH,
     )
     log_cycle_count: int = _flag(
         -1,
         "Tile whose cycle count is logged after each execution; -1 logs none.",
         effect="Logged as a warning of the logger 'ipu_keras': the modelled cycles of the whole "
         "execution. Tiles wait for each other, so it is the same for all of them.",
-        minimum=-1,
+        kind=_from(-1),
     )
     show_progress_bar: str = _flag(
         "auto",
@@ -108,18 +133,18 @@ class PoplarFlags:
         effect="Compilations, first runs and profiles that take longer than two seconds say on the "
         "standard error which phase they are in, on one line of a terminal. 'true' also writes "
         "lines where it is none.",
-        choices=("auto", "true", "false"),
+        kind=_choice("auto", "true", "false"),
     )
     max_compilation_threads: int = _flag(
         -1,
         "Most threads that compile at the same time; -1 sets no limit.",
-        minimum=-1,
+        kind=_from(-1),
         why_idle="XLA and TensorFlow choose their threads themselves.",
     )
     max_infeed_threads: int = _flag(
         -1,
         "Most threads that fetch infeed data; -1 sets no limit.",
-        minimum=-1,
+        kind=_from(-1),
         why_idle="Each infeed has one thread.",
     )
     null_data_feed: bool = _flag(
@@ -137,12 +162,12 @@ class PoplarFlags:
         "",
         "Directory for JSON files that say which tensors lie on which tiles.",
         effect="Receives `<program>.tensor_map.json` of each compiled program: as modelled.",
-        is_path=True,
+        kind=_PATH,
     )
     fallback_scheduler: bool = _flag(
         False,
         "Schedule with TensorFlow's own algorithm instead of the IPU's.",
-        why_idle="Models have one order: as traced, but for what frees memory.",
+        why_idle=why.ONE_ORDER,
     )
     allow_nans: bool = _flag(
         False,
@@ -152,20 +177,18 @@ class PoplarFlags:
     while_loop_brute_force_max_trip_count: int = _flag(
         128,
         "Most iterations that are tried out to find a loop's trip count.",
-        minimum=0,
         why_idle="Trip counts are read from the trace.",
     )
     on_demand_device_poll_time: int = _flag(
         1000,
         "Milliseconds between attempts to attach to a busy IPU with ON_DEMAND, at least 100.",
-        minimum=100,
-        why_idle="Emulated IPUs are always there.",
+        kind=_from(100),
+        why_idle=why.ALWAYS_THERE,
     )
     on_demand_device_timeout: int = _flag(
         3_600_000,
         "Milliseconds after which ON_DEMAND gives up attaching.",
-        minimum=0,
-        why_idle="Emulated IPUs are always there.",
+        why_idle=why.ALWAYS_THERE,
     )
     sync_replica_start: bool = _flag(
         False,
@@ -183,15 +206,12 @@ class PoplarFlags:
         why_idle="There is no Poplar.",
     )
     save_vertex_graph: str = _flag(
-        "",
-        "Directory for the vertex graph of each program.",
-        is_path=True,
-        why_idle="There is no graph of Poplar.",
+        "", "Directory for the vertex graph of each program.", kind=_PATH, why_idle=why.NO_GRAPH
     )
     save_interval_report: str = _flag(
         "",
         "Directory for the interval report of each program.",
-        is_path=True,
+        kind=_PATH,
         why_idle="There is no Poplar to record intervals.",
     )
 
@@ -210,9 +230,10 @@ class PoplarFlags:
         return category.name.lower() in named.split(",") if named else self.use_synthetic_data
 
 
-_FIELDS: Mapping[str, dataclasses.Field] = {
-    field.name: field for field in dataclasses.fields(PoplarFlags)
+_FLAGS: Mapping[str, Option] = {
+    field.name: field.metadata["option"] for field in dataclasses.fields(PoplarFlags)
 }
+_KINDS = {field.name: field.metadata["kind"] for field in dataclasses.fields(PoplarFlags)}
 
 
 def parse_flags(text: str) -> PoplarFlags:
@@ -247,66 +268,34 @@ def current_flags() -> PoplarFlags:
 
 def idle_flags(flags: PoplarFlags) -> Mapping[str, str]:
     """Returns why flags that are set have no effect, by name, for those that have none."""
-    return {
-        name: field.metadata["why_idle"]
-        for name, field in _FIELDS.items()
-        if field.metadata["effect"] is None and getattr(flags, name) != field.default
-    }
+    return idle_options(_FLAGS, vars(flags))
 
 
 def help_text() -> str:
     """Returns the list of all flags with types, defaults and what they do today."""
     lines = [f"Flags of the environment variable {ENVIRONMENT_VARIABLE}:"]
-    for name, field in _FIELDS.items():
-        effect = field.metadata["effect"] or f"No effect. {field.metadata['why_idle']}"
-        lines.append(f"  --{name}={type(field.default).__name__} (default {field.default!r})")
-        lines.append(f"      {field.metadata['documentation']} Today: {effect}")
+    for name, flag in _FLAGS.items():
+        effect = flag.effect or f"No effect. {flag.why_idle}"
+        lines.append(f"  --{name}={type(flag.default).__name__} (default {flag.default!r})")
+        lines.append(f"      {flag.documentation} Today: {effect}")
     return "\n".join(lines)
 
 
 def _parse_flag(argument: str) -> tuple[str, bool | int | str]:
     head, equals, text = argument.partition("=")
-    field = _FIELDS.get(head.removeprefix("--"))
-    if field is None or not head.startswith("--"):
-        raise ValueError(_unknown_flag(argument, head))
-    value, expected = _parse_value(field, text if equals else None)
+    name = head.removeprefix("--")
+    if name not in _KINDS or not head.startswith("--"):
+        hint = did_you_mean(head.lstrip("-").lower(), _KINDS, "Did you mean '--{}'? ")
+        raise ValueError(
+            f"Unknown flag '{head}' in {ENVIRONMENT_VARIABLE}. {hint}Received: {argument!r}. "
+            f"{ENVIRONMENT_VARIABLE}=--help lists all flags."
+        )
+    value = None
+    with contextlib.suppress(ValueError):
+        value = _KINDS[name].parse(text if equals else None)
     if value is None:
         raise ValueError(
-            f"The flag --{field.name} in {ENVIRONMENT_VARIABLE} must be {expected}. "
-            f"Received: {argument!r}. Write --{field.name}=value."
+            f"The flag --{name} in {ENVIRONMENT_VARIABLE} must be {_KINDS[name].expected}. "
+            f"Received: {argument!r}. Write --{name}=value."
         )
-    return field.name, value
-
-
-def _parse_value(field: dataclasses.Field, text: str | None) -> tuple[bool | int | str | None, str]:
-    """Returns the value, or `None` if `text` is none, and the words for what is expected."""
-    if isinstance(field.default, bool):
-        return {None: True, "true": True, "false": False}.get(text), "'true' or 'false'"
-    if isinstance(field.default, int):
-        minimum = field.metadata["minimum"]
-        try:
-            number = int(text or "")
-        except ValueError:
-            # Below the minimum, so that it is refused with the same words.
-            number = minimum - 1
-        return (number if number >= minimum else None), f"a whole number of {minimum} or more"
-    choices = field.metadata["choices"]
-    if choices:
-        return (text if text in choices else None), f"one of {', '.join(map(repr, choices))}"
-    items = field.metadata["items"]
-    if items:
-        is_known = text is not None and set(text.split(",")) <= set(items)
-        return (text if is_known else None), f"some of {', '.join(items)}, separated by commas"
-    if text and field.metadata["is_path"]:
-        # A shell expands `~` only where a word begins, and not behind the `=`.
-        text = os.path.expanduser(text)
-    return text or None, "a text that is not empty"
-
-
-def _unknown_flag(argument: str, head: str) -> str:
-    close = difflib.get_close_matches(head.lstrip("-").lower(), _FIELDS, n=1)
-    hint = f"Did you mean '--{close[0]}'? " if close else ""
-    return (
-        f"Unknown flag '{head}' in {ENVIRONMENT_VARIABLE}. {hint}Received: {argument!r}. "
-        f"{ENVIRONMENT_VARIABLE}=--help lists all flags."
-    )
+    return name, value

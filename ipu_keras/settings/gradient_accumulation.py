@@ -3,7 +3,7 @@
 import enum
 from typing import Any
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class GradientAccumulationReductionMethod(enum.Enum):

@@ -5,7 +5,8 @@ import os
 import typing
 from typing import Any
 
-from ipu_keras.settings.config_tree import AttributeMetadata, Constraint, category
+from ipu_keras.settings import idle_reasons as why
+from ipu_keras.settings.config_tree import AttributeMetadata, category, option_table
 from ipu_keras.settings.engine_options import are_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
@@ -13,6 +14,7 @@ from ipu_keras.settings.enumerations import (
     SchedulingAlgorithm,
     StochasticRoundingBehaviour,
 )
+from ipu_keras.settings.option import Constraint, one_of_texts
 from ipu_keras.settings.pipeline_choices import SelectionOrder
 
 
@@ -32,11 +34,6 @@ def _is_flag_dictionary(value: dict) -> bool:
     )
 
 
-def _one_of(*choices: str) -> Constraint:
-    return Constraint(lambda value: value in choices, f"one of {', '.join(map(repr, choices))}")
-
-
-_NOT_NEGATIVE = Constraint(lambda value: value >= 0, "0 or more")
 _POSITIVE = Constraint(lambda value: value >= 1, "1 or more")
 _PROPORTION = Constraint(_is_proportion, "a proportion from 0.0 to 1.0")
 _FLAGS = Constraint(
@@ -60,11 +57,6 @@ _PLANNED = (
     "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
     "account; other flags have no effect and give a warning."
 )
-_ONE_PROCESS = "Each process has an emulated machine of its own."
-_HOST_NUMBERS = "The host computes, which does not stop."
-_NO_PASS = "Models have no such pass."
-_GUESSED_SOLVERS = "Models guess what it costs from its tensors alone."
-_ONE_ORDER = "Models have one order: as traced, but for what frees memory."
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
     "the path of a directory, which need not exist yet",
@@ -89,26 +81,20 @@ def as_list(selector: Any) -> list[int]:
 
 _option = AttributeMetadata
 
-OPTIONS: tuple[AttributeMetadata, ...] = (
-    _option(
-        "allow_recompute",
-        bool,
+_ROWS = {
+    "allow_recompute": _option(
         False,
         "Compute forward activations a second time in the backward pass instead of keeping them. "
         "Saves memory and costs cycles; operations with state are never repeated.",
         effect="Reports, and whether a program fits, count with it. The numbers are the same, so "
         "the host keeps the activations.",
     ),
-    _option(
-        "selection_order",
-        SelectionOrder,
+    "selection_order": _option(
         SelectionOrder.AUTO,
         "Which IPU of a device gets which shard or pipeline stage, see `SelectionOrder`.",
         effect="In reports, it decides over how many links copies between stages go.",
     ),
-    _option(
-        "serialization_output_folder",
-        str,
+    "serialization_output_folder": _option(
         "",
         "Directory that receives the compiled executables; empty writes none.",
         effect="Receives a file `<digest>.ipu_executable.json` of each compiled program with what "
@@ -116,9 +102,7 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "It holds no code. `--executable_cache_path` can name the directory later.",
         constraint=_FOLDER,
     ),
-    _option(
-        "compilation_poplar_options",
-        dict,
+    "compilation_poplar_options": _option(
         {},
         "Flags for the Poplar engine, by name. Those of `POPLAR_ENGINE_OPTIONS` go first.",
         effect="What asks for reports (`autoReport.all`, `autoReport.directory`, ...) and "
@@ -126,38 +110,32 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         "warning.",
         constraint=_ENGINE_FLAGS,
     ),
-    _option(
-        "gcl_poplar_options",
-        dict,
+    "gcl_poplar_options": _option(
         {},
         "Flags for collective operations between replicas, by name.",
         constraint=_FLAGS,
-        why_idle="Models cost each kind of collective in one way.",
+        why_idle=why.ONE_COLLECTIVE,
     ),
-    _option(
-        "auto_select_ipus",
-        _IntOrInts,
+    "auto_select_ipus": _option(
         [],
         "Number of IPUs of each TensorFlow device `/device:IPU:0`, `/device:IPU:1`, ...; a single "
         "number makes one device. Excludes `select_ipus`.",
         effect="Picks free device configurations of these sizes from the emulated 16-IPU machine. "
         "If neither selector is set, there is one device with one IPU.",
+        hint=_IntOrInts,
         constraint=_COUNTS,
     ),
-    _option(
-        "select_ipus",
-        _IntOrInts,
+    "select_ipus": _option(
         [],
         "Id of the device configuration of each TensorFlow device `/device:IPU:0`, "
         "`/device:IPU:1`, ...; a single id makes one device. Excludes `auto_select_ipus`.",
         effect="Picks these entries of the emulated machine: ids 0 to 15 are single IPUs, 16 to "
         "23 pairs, 24 to 27 groups of 4, 28 and 29 of 8, and 30 has all 16.",
+        hint=_IntOrInts,
         constraint=_CONFIG_IDS,
     ),
-    category("convolutions", "Convolutions."),
-    _option(
-        "convolutions.poplar_options",
-        dict,
+    "convolutions": category("Convolutions."),
+    "convolutions.poplar_options": _option(
         {},
         "Flags for every convolution, by name. `availableMemoryProportion` is the share of a "
         "tile's memory that a convolution may use for temporary data, 0.0 to 1.0: less of it "
@@ -166,183 +144,128 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         effect=_PLANNED,
         constraint=_PLANNING_FLAGS,
     ),
-    category("device_connection", "When and how IPU hardware is attached."),
-    _option(
-        "device_connection.type",
-        DeviceConnectionType,
+    "device_connection": category("When and how IPU hardware is attached."),
+    "device_connection.type": _option(
         DeviceConnectionType.ALWAYS,
         "When IPUs are attached, see `DeviceConnectionType`.",
         why_idle="Emulated IPUs are always there, and programs run with every type. Only "
         "whether `version` counts depends on it.",
     ),
-    _option(
-        "device_connection.version",
-        str,
+    "device_connection.version": _option(
         "",
         "IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached "
         "hardware. Required for the types that never attach, `PRE_COMPILE` and `NEVER`.",
         effect="With these types, reports, and whether a program fits, are for a GC2 or a GC200.",
-        constraint=_one_of("", "ipu1", "ipu2"),
+        constraint=one_of_texts("", "ipu1", "ipu2"),
     ),
-    _option(
-        "device_connection.enable_remote_buffers",
-        bool,
+    "device_connection.enable_remote_buffers": _option(
         False,
         "Whether the machine that will run the program has remote buffers. Only asked for if the "
         "type is not `ALWAYS`: otherwise the hardware knows.",
         why_idle="In models, every machine has the memory for them.",
     ),
-    category("experimental", "Options that may change without notice."),
-    _option(
-        "experimental.always_rearrange_copies_on_the_host",
-        bool,
+    "experimental": category("Options that may change without notice."),
+    "experimental.always_rearrange_copies_on_the_host": _option(
         False,
         "Let the host bring streamed data into the device's layout. Spares the device, adds "
         "latency.",
-        why_idle="Models of host copies have no layouts.",
+        why_idle=why.NO_LAYOUTS,
     ),
-    _option(
-        "experimental.enable_remote_buffer_embedding",
-        bool,
+    "experimental.enable_remote_buffer_embedding": _option(
         False,
         "Keep host embeddings in remote buffers.",
         why_idle="Tables of host embeddings are in the host's memory; models cost the way there.",
     ),
-    _option(
-        "experimental.enable_prng_stability",
-        bool,
+    "experimental.enable_prng_stability": _option(
         False,
         "Manage the seeds of random numbers so that stochastic rounding lets the weights of "
         "replicas drift apart less.",
         why_idle="The host rounds to nearest, the same in all replicas.",
     ),
-    category(
-        "experimental.multi_replica_distribution",
+    "experimental.multi_replica_distribution": category(
         "Several processes that run the replicas of one program together; replicas in all are "
-        "those of a process times `process_count`.",
+        "those of a process times `process_count`."
     ),
-    _option(
-        "experimental.multi_replica_distribution.process_index",
-        int,
-        0,
-        "Number of this process, below `process_count`.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_PROCESS,
+    "experimental.multi_replica_distribution.process_index": _option(
+        0, "Number of this process, below `process_count`.", why_idle=why.ONE_PROCESS
     ),
-    _option(
-        "experimental.multi_replica_distribution.process_count",
-        int,
-        0,
-        "How many processes take part; 0 switches this off.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_PROCESS,
+    "experimental.multi_replica_distribution.process_count": _option(
+        0, "How many processes take part; 0 switches this off.", why_idle=why.ONE_PROCESS
     ),
-    category("floating_point_behaviour", "Exceptions, overflow and rounding of floating point."),
-    _option(
-        "floating_point_behaviour.inv",
-        bool,
-        False,
-        "Stop on an invalid operation as IEEE 754 defines it.",
-        why_idle=_HOST_NUMBERS,
+    "floating_point_behaviour": category("Exceptions, overflow and rounding of floating point."),
+    "floating_point_behaviour.inv": _option(
+        False, "Stop on an invalid operation as IEEE 754 defines it.", why_idle=why.HOST_NUMBERS
     ),
-    _option(
-        "floating_point_behaviour.div0",
-        bool,
-        False,
-        "Stop on a division by zero.",
-        why_idle=_HOST_NUMBERS,
+    "floating_point_behaviour.div0": _option(
+        False, "Stop on a division by zero.", why_idle=why.HOST_NUMBERS
     ),
-    _option(
-        "floating_point_behaviour.oflo", bool, False, "Stop on an overflow.", why_idle=_HOST_NUMBERS
+    "floating_point_behaviour.oflo": _option(
+        False, "Stop on an overflow.", why_idle=why.HOST_NUMBERS
     ),
-    _option(
-        "floating_point_behaviour.esr",
-        bool,
+    "floating_point_behaviour.esr": _option(
         False,
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
         also_accepts=(StochasticRoundingBehaviour,),
-        why_idle="The host computes, and rounds to nearest.",
+        why_idle=why.ROUNDS_TO_NEAREST,
     ),
-    _option(
-        "floating_point_behaviour.nanoo",
-        bool,
+    "floating_point_behaviour.nanoo": _option(
         False,
         "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
         effect="Applied by all programs that are compiled from then on. Models whose optimizer "
         "scales the loss dynamically have NaN in any case, as it looks for that.",
     ),
-    _option(
-        "floating_point_behaviour.set_all",
-        bool,
+    "floating_point_behaviour.set_all": _option(
         False,
         "Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.",
         effect="Applied when the system is configured; the five have no effect of their own.",
     ),
-    category("io_tiles", "Tiles that are set apart for input and output."),
-    _option(
-        "io_tiles.num_io_tiles",
-        int,
+    "io_tiles": category("Tiles that are set apart for input and output."),
+    "io_tiles.num_io_tiles": _option(
         0,
         "Tiles of each IPU that are set apart.",
         effect="Reports, and whether a program fits, count with so many tiles less that compute.",
-        constraint=_NOT_NEGATIVE,
     ),
-    _option(
-        "io_tiles.place_ops_on_io_tiles",
-        bool,
+    "io_tiles.place_ops_on_io_tiles": _option(
         False,
         "Run input and output operations on these tiles. Needs `num_io_tiles`.",
         effect="In reports, the host's copies for steps of one execution pass while the other "
         "tiles compute. They begin with the first step and end with the last: "
         "`steps_per_execution` of 1 gains nothing.",
     ),
-    _option(
-        "io_tiles.available_memory_proportion",
-        float,
+    "io_tiles.available_memory_proportion": _option(
         0.9,
         "Share of these tiles' memory that may hold data, 0.0 to 1.0; the rest is for code. "
         "Operations with more data stay on the other tiles, with a warning.",
         effect="Reports leave input and output on the other tiles if it is more, and say so.",
         constraint=_PROPORTION,
     ),
-    category("ipu_model", "The IPU Model; only used with `--use_ipu_model` in `TF_POPLAR_FLAGS`."),
-    _option(
-        "ipu_model.compile_ipu_code",
-        bool,
+    "ipu_model": category("The IPU Model; only used with `--use_ipu_model` in `TF_POPLAR_FLAGS`."),
+    "ipu_model.compile_ipu_code": _option(
         True,
         "Compile for the IPU's instruction set, to model its code size and cycles.",
         why_idle="No code is compiled for IPUs: models estimate its size and cycles.",
     ),
-    _option(
-        "ipu_model.tiles_per_ipu",
-        int,
+    "ipu_model.tiles_per_ipu": _option(
         0,
         "Tiles of each modelled IPU; 0 means as many as `version` has.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for so many "
         "tiles. It goes before `--ipu_model_tiles`.",
-        constraint=_NOT_NEGATIVE,
     ),
-    _option(
-        "ipu_model.version",
-        str,
+    "ipu_model.version": _option(
         "ipu2",
         "IPU generation to model: 'ipu1' or 'ipu2'.",
         effect="With `--use_ipu_model`, reports, and whether a program fits, are for a GC2 or a "
         "GC200.",
-        constraint=_one_of("ipu1", "ipu2"),
+        constraint=one_of_texts("ipu1", "ipu2"),
     ),
-    category("matmuls", "Matrix multiplications."),
-    _option(
-        "matmuls.clear_pass_type",
-        bool,
+    "matmuls": category("Matrix multiplications."),
+    "matmuls.clear_pass_type": _option(
         False,
         "Do not tell the planner whether a multiplication belongs to the forward or the backward "
         "pass. Can save memory in large models.",
         why_idle="Models plan all passes alike.",
     ),
-    _option(
-        "matmuls.poplar_options",
-        dict,
+    "matmuls.poplar_options": _option(
         {},
         "Flags for every matrix multiplication, by name. `availableMemoryProportion` is the share "
         "of a tile's memory that one may use for temporary data, 0.0 to 1.0: less of it usually "
@@ -351,202 +274,143 @@ OPTIONS: tuple[AttributeMetadata, ...] = (
         effect=_PLANNED,
         constraint=_PLANNING_FLAGS,
     ),
-    category("norms", "Batch, layer, group and instance normalisation."),
-    _option(
-        "norms.use_stable_statistics",
-        bool,
+    "norms": category("Batch, layer, group and instance normalisation."),
+    "norms.use_stable_statistics": _option(
         False,
         "Subtract the mean before computing the variance. More precise and slower.",
-        why_idle="The host subtracts the mean first anyway, and models cost the faster way.",
+        why_idle=why.STABLE_NORM,
     ),
-    category("norms.experimental", "Options that may change without notice."),
-    _option(
-        "norms.experimental.distributed_batch_norm_replica_group_size",
-        int,
+    "norms.experimental": category("Options that may change without notice."),
+    "norms.experimental.distributed_batch_norm_replica_group_size": _option(
         1,
         "Neighbouring replicas whose batch statistics are combined in training. Not for pipelines "
         "or I/O tiles.",
         effect="Takes effect on the numbers, and on reports.",
         constraint=_POSITIVE,
     ),
-    category("optimizations", "What the compiler may do to make a program faster or smaller."),
-    _option(
-        "optimizations.prefetch_data_streams",
-        bool,
+    "optimizations": category("What the compiler may do to make a program faster or smaller."),
+    "optimizations.prefetch_data_streams": _option(
         True,
         "Fetch the next data on the host while the IPU computes.",
         why_idle="Batches are always prepared ahead: `prefetch_depth` of a model says how many.",
     ),
-    _option(
-        "optimizations.combine_embedding_lookups",
-        bool,
+    "optimizations.combine_embedding_lookups": _option(
         False,
         "Merge lookups in the same table. May be faster and take more memory.",
-        why_idle=_NO_PASS,
+        why_idle=why.NO_PASS,
     ),
-    _option(
-        "optimizations.combine_matmuls",
-        bool,
+    "optimizations.combine_matmuls": _option(
         False,
         "Merge matrix multiplications that share their input or their weights.",
-        why_idle=_NO_PASS,
+        why_idle=why.NO_PASS,
     ),
-    _option(
-        "optimizations.enable_graph_outlining",
-        bool,
+    "optimizations.enable_graph_outlining": _option(
         True,
         "Share the code of equal operations. Saves code memory; copying their inputs to a common "
         "place costs cycles.",
         effect="Reports, and whether a program fits, count the code of an outlined function once, "
         "or for each call if this is off.",
     ),
-    _option(
-        "optimizations.merge_infeed_io_copies",
-        bool,
+    "optimizations.merge_infeed_io_copies": _option(
         False,
         "Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.",
         why_idle="In models, all inputs of an execution are one copy.",
     ),
-    _option(
-        "optimizations.maximum_cross_replica_sum_buffer_size",
-        int,
+    "optimizations.maximum_cross_replica_sum_buffer_size": _option(
         0,
         "Bytes of gradients that may wait so that they are summed over the replicas together; 0 "
         "sums each at once. More needs larger buffers and less code.",
         effect="Reports, and whether a program fits, count one all-reduce for all that may wait "
         "for each other, and their memory at the same time.",
-        constraint=_NOT_NEGATIVE,
     ),
-    _option(
-        "optimizations.maximum_reduce_scatter_buffer_size",
-        int,
+    "optimizations.maximum_reduce_scatter_buffer_size": _option(
         0,
         "Bytes that may wait for a common reduce-scatter.",
         effect="As that of all-reduces, of what is scattered in operations that a step has.",
-        constraint=_NOT_NEGATIVE,
     ),
-    _option(
-        "optimizations.maximum_inter_ipu_copies_buffer_size",
-        int,
+    "optimizations.maximum_inter_ipu_copies_buffer_size": _option(
         0,
         "Bytes that may wait for a common copy between IPUs.",
-        constraint=_NOT_NEGATIVE,
         why_idle="In models, a stage of a pipeline sends all that another one needs at once.",
     ),
-    _option(
-        "optimizations.maximum_send_recv_cluster_size",
-        int,
+    "optimizations.maximum_send_recv_cluster_size": _option(
         0,
         "Bytes that may wait for a common transfer to or from the host.",
-        constraint=_NOT_NEGATIVE,
         why_idle="In models, all that an execution takes or returns is one copy.",
     ),
-    _option(
-        "optimizations.minimum_remote_tensor_size",
-        int,
+    "optimizations.minimum_remote_tensor_size": _option(
         128,
         "Bytes from which on a tensor may be kept in remote memory.",
         effect="Reports, and whether a program fits, leave smaller variables of a pipeline on its "
         "IPUs, whatever is offloaded or shared among replicas.",
-        constraint=_NOT_NEGATIVE,
     ),
-    _option(
-        "optimizations.merge_remote_buffers",
-        MergeRemoteBuffersBehaviour,
+    "optimizations.merge_remote_buffers": _option(
         MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
         "Whether compatible remote buffers become one, see `MergeRemoteBuffersBehaviour`.",
         why_idle="Models have no code of remote buffers that could be shared.",
     ),
-    _option(
-        "optimizations.enable_gather_simplifier",
-        bool,
-        True,
-        "Simplify embedding lookups more thoroughly.",
-        why_idle=_NO_PASS,
+    "optimizations.enable_gather_simplifier": _option(
+        True, "Simplify embedding lookups more thoroughly.", why_idle=why.NO_PASS
     ),
-    _option(
-        "optimizations.triangular_solve_expander_block_size",
-        int,
+    "optimizations.triangular_solve_expander_block_size": _option(
         0,
         "Rows in a block of the triangular solver, each block on one tile; 0 lets the compiler "
         "choose. Small blocks run in parallel, large ones need less code.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=_GUESSED_SOLVERS,
+        why_idle=why.GUESSED_SOLVERS,
     ),
-    _option(
-        "optimizations.cholesky_block_size",
-        int,
+    "optimizations.cholesky_block_size": _option(
         0,
         "Rows in a block of the Cholesky factorisation, each block on one tile; 0 lets the "
         "compiler choose. Small blocks run in parallel, large ones need less code.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=_GUESSED_SOLVERS,
+        why_idle=why.GUESSED_SOLVERS,
     ),
-    _option(
-        "optimizations.enable_fast_math",
-        bool,
+    "optimizations.enable_fast_math": _option(
         False,
         "Rearrange floating-point arithmetic freely, without keeping to IEEE 754.",
         effect="Where TensorFlow's executor trains, as it does convolutions, Keras's batch "
         "normalization is one operation. That is faster, and rounds in another way than stock "
         "Keras.",
     ),
-    category("optimizations.math", "What the compiler may do to arithmetic."),
-    _option(
-        "optimizations.math.fast",
-        bool,
+    "optimizations.math": category("What the compiler may do to arithmetic."),
+    "optimizations.math.fast": _option(
         False,
         "The name that `enable_fast_math` has in later releases.",
         effect="It is the same option.",
         stands_for="optimizations.enable_fast_math",
     ),
-    _option(
-        "optimizations.math.dot_strength",
-        bool,
+    "optimizations.math.dot_strength": _option(
         True,
         "Let the compiler write small matrix products as products and sums of elements.",
         why_idle="Models cost the matrix products that a program is traced with.",
     ),
-    category("pooling", "Pooling operations."),
-    _option(
-        "pooling.poplar_options",
-        dict,
+    "pooling": category("Pooling operations."),
+    "pooling.poplar_options": _option(
         {},
         "Flags for every pooling operation, by name.",
         constraint=_FLAGS,
         why_idle="Models cost each kind of pooling in one way.",
     ),
-    category("scheduling", "The order of instructions."),
-    _option(
-        "scheduling.algorithm",
-        SchedulingAlgorithm,
+    "scheduling": category("The order of instructions."),
+    "scheduling.algorithm": _option(
         SchedulingAlgorithm.CHOOSE_BEST,
         "How instructions are ordered, see `SchedulingAlgorithm`.",
-        why_idle=_ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     ),
-    _option(
-        "scheduling.maximum_scheduler_lookahead_depth",
-        int,
+    "scheduling.maximum_scheduler_lookahead_depth": _option(
         5,
         "Steps that `LOOK_AHEAD` sees ahead; its time grows steeply with it.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     ),
-    _option(
-        "scheduling.maximum_scheduler_search_space_size",
-        int,
-        64,
-        "Candidates that `LOOK_AHEAD` examines at most.",
-        constraint=_NOT_NEGATIVE,
-        why_idle=_ONE_ORDER,
+    "scheduling.maximum_scheduler_search_space_size": _option(
+        64, "Candidates that `LOOK_AHEAD` examines at most.", why_idle=why.ONE_ORDER
     ),
-    category("slices", "Lookups, and updates, of rows and slices."),
-    _option(
-        "slices.poplar_options",
-        dict,
+    "slices": category("Lookups, and updates, of rows and slices."),
+    "slices.poplar_options": _option(
         {},
         "Flags for every lookup and update of slices, by name.",
         constraint=_FLAGS,
         why_idle="Models plan lookups in one way.",
     ),
-)
+}
+
+OPTIONS = option_table(_ROWS)

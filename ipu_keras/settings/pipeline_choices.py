@@ -1,10 +1,11 @@
 """Choices about how pipelines, and other programs on several IPUs, run on them."""
 
-import difflib
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ipu_keras.settings.option import did_you_mean
 
 
 class PipelineSchedule(enum.Enum):
@@ -127,11 +128,10 @@ def idle_poplar_options(names: Iterable[str]) -> list[str]:
     >>> idle_poplar_options(["partialsType", "partialType", "use128BitConvUnitLoad"])
     ["'partialType' (did you mean 'partialsType'?)", "'use128BitConvUnitLoad'"]
     """
-    idle = []
-    for name in sorted(set(names) - set(MODELLED_POPLAR_OPTIONS)):
-        close = difflib.get_close_matches(name, MODELLED_POPLAR_OPTIONS, n=1)
-        idle.append(f"{name!r} (did you mean {close[0]!r}?)" if close else repr(name))
-    return idle
+    return [
+        f"{name!r}{did_you_mean(name, MODELLED_POPLAR_OPTIONS, ' (did you mean {!r}?)')}"
+        for name in sorted(set(names) - set(MODELLED_POPLAR_OPTIONS))
+    ]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.hooks.tensorflow.legacy_names import give_legacy_names
+from ipu_keras.hooks.tensorflow.legacy import give_legacy_names
 from ipu_keras.internals.tensorflow.legacy_modules import (
     cells_of_tensorflow_1,
     layers_of_tensorflow_1,

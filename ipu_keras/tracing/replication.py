@@ -1,7 +1,7 @@
 """Shows the trace of one replica the others.
 
 A program is traced once, for all of its replicas. Where these exchange values, the trace has a
-marker: an operation that neither TensorFlow nor XLA can run. `segments` takes its place when
+marker: an operation that neither TensorFlow nor XLA can run. `host.replicas` takes its place when
 the host runs all replicas, and `hlo_attributes` tells the cost model what it stands for.
 """
 

@@ -14,10 +14,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras import utils
 from ipu_keras.config import IPUConfig
 from ipu_keras.internals.keras_2_habits import advice
-from ipu_keras.settings import config_setters as setters
-from ipu_keras.utils import create_ipu_config
+from ipu_keras.settings.config_setters import SETTERS
 from ipu_keras_tools.checks.known_values import Instance, Known, is_a, is_symbolic
 
 # Advice for functions of TensorFlow between layers.
@@ -330,11 +330,11 @@ def _reductions(call: Call) -> Iterator[Exception]:
 def _settings(call: Call) -> Iterator[Exception]:
     """Refuses constants that older functions which make or change an `IPUConfig` do not take."""
     function = call.function
-    is_setter = getattr(function, "__module__", "") == setters.__name__
-    if not (is_setter or function is create_ipu_config) or not call.is_complete:
+    found = [each for each in SETTERS if function is getattr(utils, each.name)]
+    if not found or not call.is_complete:
         return
     positional, named = list(call.positional), dict(call.named)
-    if is_setter:
+    if not found[0].creates:
         if positional:
             del positional[0]
         # The function is called on a new configuration in place of the script's, which is not

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import ipu_keras
+from ipu_keras.keras.extensions.model_extension import ModelExtension
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def kinds(value: Any) -> Iterator[type]:
         yield value.library_kind
         if issubclass(value.library_kind, keras.Model):
             # Models that are made in a strategy's scope are both.
-            yield ipu_keras.keras.extensions.ModelExtension
+            yield ModelExtension
 
 
 def is_a(value: Any, kind: type) -> bool:

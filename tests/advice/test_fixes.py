@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hlo_graphs import forward_only, staged_step, training_step
 
-from ipu_keras.advice import fixes
+from ipu_keras.advice import changes
 from ipu_keras.advice.fixes import suggest_fixes
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.memory import MemoryPlan
@@ -27,7 +27,7 @@ def modelled(layers, batch, width, target=GC200, **options):
 
 
 def test_example_in_the_docstring():
-    assert doctest.testmod(fixes).failed == 0
+    assert doctest.testmod(changes).failed == 0
 
 
 def test_each_fix_is_the_program_with_that_change():

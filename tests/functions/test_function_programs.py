@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ipu_keras import last_report
 from ipu_keras.config import IPUConfig
-from ipu_keras.cost.exchange import host_seconds
+from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.device import device_for
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_keras.config import IPUConfig
-from ipu_keras.cost.vertices.vertex_rates import ELEMENTS
+from ipu_keras.cost.tile.vertex_rates import ELEMENTS
 from ipu_keras.device import device_for
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM

@@ -12,7 +12,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import DRIVER, device_for
 from ipu_keras.host import host_program as host
 from ipu_keras.host.plan import HostExecution, plan_host
-from ipu_keras.host.replica_variables import ReplicaVariables
+from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.host.step_graphs import StepGraphs
 from ipu_keras.host.step_loops import Reduction
 from ipu_keras.ir import TensorSpec

@@ -16,7 +16,7 @@ from tensorflow.python.ops.parallel_for import pfor
 
 from ipu_keras.feeds.dataset_feed import DatasetFeed, element_format, tensors_of
 from ipu_keras.feeds.sliced_datasets import sliced_dataset
-from ipu_keras.host import joint_batches
+from ipu_keras.host.replicas import joint_batches
 from ipu_keras.host.rewrites import random_bits
 from ipu_keras.internals.fallbacks import Fallbacks, fallbacks
 from ipu_keras.internals.forms import FormError, Function, PrivateName

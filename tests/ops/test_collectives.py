@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import ipu_keras
-from ipu_keras.cost.exchange import (
+from ipu_keras.cost.tile.exchange import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from ipu_keras import profile
-from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.changes import Fix
 from ipu_keras.profiling import report_files
 from ipu_keras.profiling.report_files import file_name, out_of_memory, write_files, write_report
 from ipu_keras.profiling.requested_outputs import RequestedOutputs

@@ -16,3 +16,9 @@ def row(name, *, compute=0, exchange=0, sync=0, layer="", family="elementwise", 
         sync_cycles=sync,
         **fields,
     )
+
+
+def cells(text):
+    """The cells of each line of a table, but those of its headings."""
+    lines = (line.split("│")[1:-1] for line in text.splitlines())
+    return [[cell.strip() for cell in line] for line in lines if line]

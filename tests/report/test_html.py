@@ -12,7 +12,7 @@ from html_reports import SECTIONS, pipelined, program, report
 from html_tree import read_html
 
 import ipu_keras.report
-from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.changes import Fix
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report, html
 from ipu_keras.report.error_bands import error_bands

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from report_rows import row
 
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 
 ROWS = [

@@ -10,7 +10,7 @@ from hlo_graphs import argument, graph, op
 from html_reports import GC200, pipelined, report
 
 import ipu_keras
-from ipu_keras.advice.fixes import Fix
+from ipu_keras.advice.changes import Fix
 from ipu_keras.config import IPUConfig
 from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.program.compilation_history import Recompilation

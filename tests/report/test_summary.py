@@ -5,11 +5,35 @@ from dataclasses import replace
 
 import pytest
 from hlo_graphs import argument, graph, op
+from report_rows import cells
 from small_reports import GC200, report
 
+from ipu_keras.advice.changes import Fix
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report import Report
+from ipu_keras.report.summary import fixes_table
+from ipu_keras.report.text import rendered
+
+FIXES = (
+    Fix(changes={"dtype": "float16"}, max_tile_bytes=600_000, fits=True, seconds_per_sample=1e-3),
+    Fix(changes={"num_ipus": 2}, max_tile_bytes=700_000, fits=False, seconds_per_sample=5e-7),
+)
+
+
+def test_fixes():
+    assert cells(rendered(fixes_table(FIXES))) == [
+        ["float16", "600,000", "yes", "1.00 ms"],
+        ["the layers on 2 IPUs", "700,000", "no", "500 ns"],
+    ]
+
+
+def test_reports_have_those_there_are():
+    table = rendered(fixes_table(FIXES))
+    assert table not in str(report())
+    found = replace(report(), fixes=FIXES)
+    assert table in str(found)
+    assert [fix["changes"] for fix in found.to_dict()["fixes"]] == [one.changes for one in FIXES]
 
 
 def test_the_text_of_the_ipu_stays_on_one_line():

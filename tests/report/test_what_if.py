@@ -143,7 +143,7 @@ def test_the_cell_of_a_notebook():
 
 
 def test_a_cell_without_its_libraries(monkeypatch):
-    monkeypatch.delattr(ipu_keras.report, "html", raising=False)
-    monkeypatch.delitem(sys.modules, "ipu_keras.report.html", raising=False)
+    monkeypatch.delattr(ipu_keras.report, "html_templates", raising=False)
+    monkeypatch.delitem(sys.modules, "ipu_keras.report.html_templates", raising=False)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert table()._repr_html_() is None

@@ -10,7 +10,7 @@ import tensorflow as tf
 from traced_graphs import op, ops, read, spec
 
 from ipu_keras.config import IPUConfig
-from ipu_keras.host.rewrites.pooling_gradients import fast_pooling_gradients
+from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.system import SYSTEM
 

@@ -10,7 +10,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.compiler.xla.xla_data_pb2 import PrimitiveType
 
-from ipu_keras.cost.vertices.vertex_rates import ELEMENTS
+from ipu_keras.cost.tile.vertex_rates import ELEMENTS
 from ipu_keras.ir import TensorSpec
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.hlo_attributes import attributes_of, operation_of, specs_of

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from ipu_keras.ir import Op, TensorSpec
 
+# The role of values in the memory of the machines around IPUs.
+REMOTE = "remote"
+
 # Families whose results depend on nothing but what they read.
 DETERMINISTIC = frozenset(
     ["broadcast", "cast", "convolution", "copy", "dot", "elementwise", "reduce", "transpose"]
@@ -17,7 +20,7 @@ class Value:
 
     Args:
         role: One of `"variable"`, `"argument"` (from the infeed), `"constant"`, `"activation"`,
-            and `"remote"` for a variable that is not on tiles.
+            and `REMOTE` for a variable that is not on tiles.
         copy_of: For a value that lies on several IPUs, its name on the first of them.
     """
 

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from ipu_keras.cost.flat.compute_sets import FlatProgram
+from ipu_keras.cost.flat.compute_sets import REMOTE, FlatProgram
 from ipu_keras.cost.flat.host_work import host_copy
-from ipu_keras.cost.pipeline.offloading import REMOTE
 
 # The family with which `ipu.embedding_ops` marks lookups in such tables, and their gradients.
 HOST_TABLE_FAMILY = "HostEmbedding"

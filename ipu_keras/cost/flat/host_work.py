@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
-from ipu_keras.cost.pipeline.offloading import REMOTE
+from ipu_keras.cost.flat.compute_sets import REMOTE, ComputeSet, FlatProgram, Value
 from ipu_keras.ir import Op
 
 # The families with which tracing marks scopes of `outside_compilation_scope`, and users'

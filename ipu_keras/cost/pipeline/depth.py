@@ -5,7 +5,7 @@ Whoever only trains asks for this alone, and need not wait for schedules to be i
 
 from collections.abc import Sequence
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 

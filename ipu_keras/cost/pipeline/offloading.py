@@ -8,13 +8,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.cost.flat.compute_sets import REMOTE, ComputeSet, FlatProgram, Value
 from ipu_keras.cost.pipeline.placement import STASH_FAMILY
 from ipu_keras.ir import Op, TensorSpec, num_elements
 from ipu_keras.program import Pipeline
 
 REMOTE_FAMILY = "remote copy"
-REMOTE = "remote"
 
 
 def offload(

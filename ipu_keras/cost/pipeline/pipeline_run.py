@@ -18,7 +18,7 @@ from ipu_keras.cost.pipeline.schedule import (
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
 from ipu_keras.cost.pipeline.step_parts import position_of
 from ipu_keras.cost.pipeline.timing import PipelineTiming, time_pipeline
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.program import Pipeline
 
 

@@ -20,7 +20,7 @@ from ipu_keras.cost.products.convolution_forms import (
     weight_bytes,
 )
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
-from ipu_keras.cost.vertices.vertices import rearrange
+from ipu_keras.cost.tile.vertices import rearrange
 from ipu_keras.machine.target import Confidence, Target
 
 # Each candidate splits the work over tiles and over serial steps, and costs the sum of its
@@ -508,3 +508,18 @@ def plan(
     )
     found = (_best(target, costs, most, interleaved) for most in (bound, 2 * bound, least))
     return next(planned for planned in found if planned is not None)
+
+
+class Plans:
+    """Remembers plans, as layers repeat and one plan is searched for among thousands."""
+
+    def __init__(self, target: Target):
+        self._target = target
+        self._made: dict[tuple[Convolution, float], ConvolutionPlan] = {}
+
+    def find_or_make(self, convolution: Convolution, memory_proportion: float) -> ConvolutionPlan:
+        """Returns the plan of a convolution, or of a matrix product as one."""
+        key = convolution, memory_proportion
+        if key not in self._made:
+            self._made[key] = plan(self._target, convolution, memory_proportion=memory_proportion)
+        return self._made[key]

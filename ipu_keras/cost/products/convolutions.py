@@ -75,14 +75,13 @@ class Convolution:
 
     def _check_sizes(self) -> None:
         shapes = [self.field, self.kernel, self.strides, self.input_dilations]
-        shapes += [self.kernel_dilations, self.padding]
-        if not self.field or len({len(shape) for shape in shapes}) > 1:
+        shapes.append(self.kernel_dilations)
+        if not self.field or len({len(shape) for shape in (*shapes, self.padding)}) > 1:
             raise ValueError(
                 "`field`, `kernel`, `strides` and dilations need one number for each of the same "
                 f"dimensions. Received: {', '.join(str(shape) for shape in shapes)}"
             )
-        counts = (self.batch, self.in_channels, self.out_channels, self.groups)
-        counts += sum(shapes[:-1], ())
+        counts = (self.batch, self.in_channels, self.out_channels, self.groups, *sum(shapes, ()))
         if min(counts) < 1:
             raise ValueError(f"All sizes of a convolution are at least 1. Received: {self}")
         if self.in_channels % self.groups or self.out_channels % self.groups:

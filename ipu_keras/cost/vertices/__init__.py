@@ -1,1 +1,1 @@
-"""Costs compute sets, by family of operations: cycles of vertices and of exchanges."""
+"""Costs compute sets, by family of operations, from what their tiles do (`tile`)."""

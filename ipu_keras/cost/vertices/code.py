@@ -11,7 +11,7 @@ from ipu_keras.cost.memory_sizes import (
     VERTEX_CODE_BYTES,
     VERTEX_STATE_BYTES,
 )
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.machine.target import Target
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.flat.layouts import bytes_per_tile, layouts_of
+from ipu_keras.cost.products.convolution_planner import Plans
 from ipu_keras.cost.products.planning_options import ProductOptions
-from ipu_keras.cost.products.plans import Plans
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 

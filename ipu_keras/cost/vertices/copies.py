@@ -10,10 +10,10 @@ from ipu_keras.cost.flat.layouts import (
     item_bytes,
     num_tiles_of,
 )
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, started_together
+from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, started_together
-from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Target
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, Value
 from ipu_keras.cost.flat.layouts import bytes_per_tile, elements_per_tile, item_bytes
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, started_together
+from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, started_together
-from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import num_elements
 
 # Operations that happen on the way in a chain: a broadcast is a view, and a copy a store.

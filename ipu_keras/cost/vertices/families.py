@@ -13,7 +13,8 @@ from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
 from ipu_keras.cost.pipeline.placement import STASH_FAMILY
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
 from ipu_keras.cost.products.planning_options import ProductOptions
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, started_together
 from ipu_keras.cost.vertices.context import CostContext
 from ipu_keras.cost.vertices.copies import (
     cost_of_copy,
@@ -21,11 +22,10 @@ from ipu_keras.cost.vertices.copies import (
     cost_of_stash,
     cost_of_transpose,
 )
-from ipu_keras.cost.vertices.cost import Cost, started_together
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast, cost_of_elementwise
 from ipu_keras.cost.vertices.lookups import cost_of_gather, cost_of_scatter
 from ipu_keras.cost.vertices.normalizations import cost_of_normalization
-from ipu_keras.cost.vertices.pooling import cost_of_pooling
+from ipu_keras.cost.vertices.pooled_windows import cost_of_pooling
 from ipu_keras.cost.vertices.products import cost_of_product
 from ipu_keras.cost.vertices.random_draws import cost_of_draw
 from ipu_keras.cost.vertices.reductions import cost_of_reduction

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import bytes_per_tile, item_bytes
 from ipu_keras.cost.rewrites.batched_lookups import num_batches, num_lookups
-from ipu_keras.cost.vertices import vertices
-from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.copies import on_a_copy
-from ipu_keras.cost.vertices.cost import (
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import (
     Cost,
     divided_cost,
     one_after_the_other,
     started_together,
 )
+from ipu_keras.cost.tile.vertices import VertexCycles
+from ipu_keras.cost.vertices.context import CostContext
+from ipu_keras.cost.vertices.copies import on_a_copy
 from ipu_keras.cost.vertices.reductions import reduction_cost
-from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 

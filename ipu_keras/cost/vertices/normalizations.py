@@ -6,12 +6,12 @@ Source: popnn, Norms and NonLinearity: vectors are added and multiplied in place
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipu_keras.cost.exchange import sync_cycles
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import bytes_per_tile, elements_per_tile, num_tiles_of
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, arrival_cycles
+from ipu_keras.cost.tile.exchange import sync_cycles
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, arrival_cycles
 from ipu_keras.cost.vertices.reductions import reduction_cost
 from ipu_keras.ir import num_elements
 

@@ -9,9 +9,9 @@ from ipu_keras.cost.flat.layouts import (
     item_bytes,
     num_tiles_of,
 )
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, one_after_the_other, started_together
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, one_after_the_other, started_together
 from ipu_keras.cost.vertices.lookups import rows_cost
 from ipu_keras.cost.vertices.reductions import reduction_cost
 from ipu_keras.cost.vertices.rejection import REJECTING, rejecting_draw

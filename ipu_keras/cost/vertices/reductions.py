@@ -3,13 +3,13 @@
 import math
 from dataclasses import replace
 
-from ipu_keras.cost.exchange import sync_cycles
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import elements_per_tile, item_bytes, num_tiles_of
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, arrival_cycles
+from ipu_keras.cost.tile.exchange import sync_cycles
+from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, arrival_cycles
-from ipu_keras.cost.vertices.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 

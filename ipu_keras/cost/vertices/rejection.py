@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipu_keras.cost.vertices.vertex_rates import element_named, rate_of
-from ipu_keras.cost.vertices.vertices import VertexCycles
+from ipu_keras.cost.tile.vertex_rates import element_named, rate_of
+from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.machine.target import Confidence, Target
 
 # Cycles of a vector from the tile's generator, as in `vertices.random_uniform`.

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import num_tiles_of
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost, divided_cost
+from ipu_keras.cost.tile.vertex_rates import ELEMENTWISE
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost, divided_cost
-from ipu_keras.cost.vertices.vertex_rates import ELEMENTWISE
 from ipu_keras.ir import TensorSpec, num_elements, scanned_axis
 from ipu_keras.machine.target import Target
 

@@ -6,7 +6,10 @@ These take links rather than tiles, and no tile computes meanwhile.
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from ipu_keras.cost.exchange import (
+from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.flat.layouts import bytes_per_tile, num_tiles_of
+from ipu_keras.cost.tile.cost import Cost
+from ipu_keras.cost.tile.exchange import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
@@ -16,10 +19,7 @@ from ipu_keras.cost.exchange import (
     remote_seconds,
     sync_cycles,
 )
-from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.flat.layouts import bytes_per_tile, num_tiles_of
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Confidence, Target
 

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.datasets import unchanged_structure_dataset
-from ipu_keras.settings.counts import positive_integer
+from ipu_keras.settings.arguments import positive_integer
 
 _Base: Any = unchanged_structure_dataset()
 

@@ -1,4 +1,4 @@
-"""Surrounds Keras's calls of layers, and of the operations in functional graphs."""
+"""Surrounds Keras's calls of layers and their name scopes, and changes what some layers compute."""
 
 import functools
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import keras
 
 from ipu_keras.hooks.installation import install
+from ipu_keras.internals.keras.backend import backend_module, name_scope
 
 
 class Observer(Protocol):
@@ -44,3 +45,67 @@ def _observed(
         return observer.called(self, functools.partial(original, self), args, kwargs)
 
     return __call__
+
+
+def surround_name_scopes(enter: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
+    """Lets another function enter Keras's name scopes: it takes the scope and its `__enter__`.
+
+    Keras offers no hook there: the scope is opened in the middle of a layer's `__call__`.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def __enter__(self):
+            return enter(self, original)
+
+        return __enter__
+
+    install(name_scope(), "__enter__", wrapper)
+
+
+def extend_batch_norm(
+    in_training: Callable[[Any, Any], Any], moments: Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+) -> None:
+    """Lets other functions compute what the layer does in training.
+
+    Args:
+        in_training: Takes the layer and its inputs; returns the outputs, or `None` to leave
+            them to Keras.
+        moments: Takes the layer, the mean and variance of a batch, and its mask or `None`;
+            returns the mean and variance to normalize with.
+    """
+
+    def with_outputs(original: Callable) -> Callable:
+        def call(self, inputs, training=None, mask=None):
+            outputs = in_training(self, inputs) if training and mask is None else None
+            if outputs is not None:
+                return outputs
+            return original(self, inputs, training=training, mask=mask)
+
+        return call
+
+    def with_moments(original: Callable) -> Callable:
+        def _moments(self, inputs, mask):
+            mean, variance = original(self, inputs, mask)
+            return moments(self, mean, variance, mask)
+
+        return _moments
+
+    install(keras.layers.BatchNormalization, "call", with_outputs)
+    install(keras.layers.BatchNormalization, "_moments", with_moments)
+
+
+def offer_lstm(compute: Callable[..., Any]) -> None:
+    """Has `compute` stand in for the backend's LSTM over a sequence, unless it returns `None`."""
+
+    def wrapper(original: Callable) -> Callable:
+        def lstm(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs):
+            computed = None
+            if not args and mask is None:
+                computed = compute(inputs, initial_state_h, initial_state_c, **kwargs)
+            if computed is not None:
+                return computed
+            return original(inputs, initial_state_h, initial_state_c, mask, *args, **kwargs)
+
+        return lstm
+
+    install(backend_module(), "lstm", wrapper)

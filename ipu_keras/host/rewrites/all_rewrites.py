@@ -15,7 +15,7 @@ from typing import Any
 from ipu_keras.host.rewrites.edge_gradients import edge_gradients
 from ipu_keras.host.rewrites.folded_batch_norms import folded_batch_norms
 from ipu_keras.host.rewrites.late_tiles import late_tiles
-from ipu_keras.host.rewrites.pooling_gradients import fast_pooling_gradients
+from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
 from ipu_keras.host.rewrites.shared_roots import shared_roots
 from ipu_keras.host.rewrites.shifted_products import shifted_convolutions

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import MOST, integer_in
+from ipu_keras.settings.arguments import MOST, integer_in, name_or_none, noted
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.settings.names import name_or_none
 
 _OPTIMIZER_ARGUMENTS = (
     "dtype",

@@ -5,9 +5,7 @@ from typing import Any
 
 import keras
 
-from ipu_keras.hooks.keras.construction import tell_of_models
-from ipu_keras.hooks.keras.old_models import ask_before_old_models
-from ipu_keras.hooks.keras.saved_names import save_as
+from ipu_keras.hooks.keras.construction import ask_before_old_models, save_as, tell_of_models
 from ipu_keras.internals.keras.models import Functional
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.keras.extensions.functional_extension import FunctionalExtension

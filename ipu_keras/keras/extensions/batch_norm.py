@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.hooks.keras.batch_norm import extend_batch_norm
+from ipu_keras.hooks.keras.layer_calls import extend_batch_norm
 from ipu_keras.host.rewrites.fused_batch_norms import use_fused_batch_norm
 from ipu_keras.ops.collectives import replica_groups
 from ipu_keras.ops.distributed_batch_norm import batch_norm_groups, moments_of_group

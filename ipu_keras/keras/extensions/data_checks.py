@@ -12,7 +12,7 @@ from keras import tree
 
 from ipu_keras.feeds.dataset_feed import ElementFormat, dtype_of
 from ipu_keras.program.data_types import FEED_DTYPES
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 def refuse_generators(x: Any) -> None:

@@ -17,7 +17,7 @@ from ipu_keras.feeds.dataset_feed import (
 )
 from ipu_keras.internals.keras.data import ArrayDataAdapter, DataAdapter, PyDatasetAdapter
 from ipu_keras.keras.extensions import data_checks
-from ipu_keras.keras.extensions.step_function import batch_format
+from ipu_keras.keras.extensions.batch_formats import batch_format
 from ipu_keras.runtime import FeedMemory
 
 # Called with the arrays of each batch; raises on values that no program must see.

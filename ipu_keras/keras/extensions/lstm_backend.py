@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ipu_keras.hooks.keras.lstm import offer_lstm
+from ipu_keras.hooks.keras.layer_calls import offer_lstm
 from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.ops.recurrent import lstm as lstm_over_sequence

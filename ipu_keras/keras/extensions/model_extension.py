@@ -1,24 +1,51 @@
 """The extension of Keras models, which turns their steps into programs on an IPU device."""
 
 import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-from keras import saving
+import numpy as np
+from keras import saving, tree
 
 from ipu_keras.feeds.dataset_feed import mapped
 from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
-from ipu_keras.keras.extensions.call_arguments import Arguments
+from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
-from ipu_keras.keras.extensions.prediction import predict_feed
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.ops.argument_checks import check_integer, converted
-from ipu_keras.settings.counts import MOST, positive_integer, positive_or_none
+from ipu_keras.settings.arguments import MOST, positive_integer, positive_or_none
+
+
+class Arguments:
+    """The signature of a method of a model, kept because to inspect it takes as long as a look
+    at the data.
+
+    Example:
+
+    >>> arguments = Arguments(lambda self, x, y=None: None)
+    >>> arguments.bound(None, [1], {})
+    {'x': 1, 'y': None}
+    """
+
+    def __init__(self, method: Callable):
+        self._signature = inspect.signature(method)
+
+    def bound(self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of a call by name, defaults included."""
+        bound = self._signature.bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        arguments.pop("self")
+        arguments.update(arguments.pop("kwargs", {}))
+        return arguments
+
 
 # Signatures of the methods whose arguments are changed on their way to Keras.
 _OF_COMPILE = Arguments(TensorFlowTrainer.compile)
@@ -298,3 +325,40 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         self._ipu.build(self._ipu.check_data(iterator, data_batch))
         if iterator is not None:
             self._ipu.check_validation()
+
+
+def predict_feed(
+    model: keras.Model, epoch_iterator: TFEpochIterator, callbacks: keras.callbacks.CallbackList
+) -> Any:
+    """Predicts all batches, as NumPy arrays `(samples, ...)` in the model's output structure.
+
+    Keras's own loop reads single batches from its iterator and joins tensors; here the iterator
+    gives feeds, and an execution returns the outputs of all its steps.
+    """
+    model.make_predict_function()
+    model.stop_predicting = False
+    executions = []
+    callbacks.on_predict_begin()
+    for first, last, feed in epoch_iterator:
+        callbacks.on_predict_batch_begin(first)
+        outputs = model.predict_function(feed)
+        executions.append(outputs)
+        callbacks.on_predict_batch_end(last, _logs(outputs, callbacks))
+        if model.stop_predicting:
+            break
+    callbacks.on_predict_end()
+    return tree.map_structure(_joined, *executions)
+
+
+def _logs(outputs: Any, callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:
+    if isinstance(callbacks, AsyncCallbackList):
+        return StepLogs({"outputs": outputs})
+    return {"outputs": tree.map_structure(_merged, outputs)}
+
+
+def _merged(stacked: np.ndarray) -> np.ndarray:
+    return stacked.reshape(-1, *stacked.shape[2:])
+
+
+def _joined(*executions: np.ndarray) -> np.ndarray:
+    return np.concatenate([_merged(outputs) for outputs in executions])

@@ -25,6 +25,7 @@ from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.accumulation_options import with_wrapped
 from ipu_keras.keras.extensions.array_data import with_array_data
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
+from ipu_keras.keras.extensions.batch_formats import BatchFormats
 from ipu_keras.keras.extensions.dataset_feeds import Check
 from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.model_metrics import ModelMetrics
@@ -35,10 +36,9 @@ from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.pipeline_stage import take_mark
 from ipu_keras.keras.extensions.policies import refuse_policies
 from ipu_keras.keras.extensions.run import Run
-from ipu_keras.keras.extensions.step_function import BatchFormats
 from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class ModelOnIpu:

@@ -11,7 +11,7 @@ from ipu_keras.keras.extensions.accumulation_options import (
     warn_of_no_effect,
 )
 from ipu_keras.keras.extensions.pipelining_options import pipelining_options
-from ipu_keras.settings.switches import checked_switch
+from ipu_keras.settings.arguments import checked_switch
 
 
 class ModelOptions:

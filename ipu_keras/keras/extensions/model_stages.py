@@ -25,7 +25,7 @@ from ipu_keras.keras.extensions.pipeline_stage_assignment import (
 )
 from ipu_keras.ops.argument_checks import integer_in
 from ipu_keras.program import Pipeline, PipelineChoices
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class StagedCalls(NamedTuple):

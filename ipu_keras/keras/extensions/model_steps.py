@@ -156,5 +156,7 @@ class ModelSteps:
             logs_each_step=logs_each_step,
             formats=self._on_ipu.formats,
             # It lowers its scale where gradients overflow, which the largest half would hide.
-            shows_overflow=isinstance(self._model.optimizer, keras.optimizers.LossScaleOptimizer),
+            shows_overflow=isinstance(
+                getattr(self._model, "optimizer", None), keras.optimizers.LossScaleOptimizer
+            ),
         )

@@ -8,9 +8,7 @@ from typing import Any
 from ipu_keras.feeds.dataset_feed import PREFETCH_DEPTH
 from ipu_keras.keras.extensions.accumulation_options import AccumulationOptions, refuse_unknown
 from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import integer_in, positive_integer
-from ipu_keras.settings.names import name_or_none
+from ipu_keras.settings.arguments import integer_in, name_or_none, noted, positive_integer
 
 # The bound that the documented error states.
 _MAX_PREFETCH_DEPTH = 255

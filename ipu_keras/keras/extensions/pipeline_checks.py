@@ -13,7 +13,7 @@ from ipu_keras.cost import depth_message, overlap
 from ipu_keras.internals.keras.models import Functional, layers_in
 from ipu_keras.keras.extensions.layer_calls import LayerCall, has_call_of
 from ipu_keras.program import Pipeline
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 def resolved_stages(

@@ -8,8 +8,7 @@ from ipu_keras.internals.keras.backend import called_layer
 from ipu_keras.internals.keras.models import layers_in
 from ipu_keras.ipu_strategy import current_ipu_strategy
 from ipu_keras.ops.argument_checks import integer_in, received
-from ipu_keras.settings.argument_errors import noted
-from ipu_keras.settings.counts import MOST
+from ipu_keras.settings.arguments import MOST, noted
 
 # Attribute by which layers and nodes of Keras's graphs remember their scope.
 _MARK = "_ipu_pipeline_stage"

@@ -11,9 +11,8 @@ from ipu_keras.keras.extensions.accumulation_options import (
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, check_choice, dtype_choice
 from ipu_keras.optimizers.pipeline_arguments import CHOICES, checked_choices, warn_of_idle
 from ipu_keras.program import PipelineChoices
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import name_or_none, noted
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
-from ipu_keras.settings.names import name_or_none
 
 # Arguments of `pipelining_ops.pipeline` that are other arguments of `set_pipelining_options`.
 _OTHER_ARGUMENTS = {

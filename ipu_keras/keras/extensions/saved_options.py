@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ipu_keras.hooks.keras.cloning import tell_of_clones
+from ipu_keras.hooks.keras.construction import tell_of_clones
 from ipu_keras.keras.extensions.accumulation_options import accumulation_options
 from ipu_keras.keras.extensions.option_checks import ExtensionOptions
 from ipu_keras.keras.extensions.pipelining_options import pipelining_options

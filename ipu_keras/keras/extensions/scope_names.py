@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.hooks.keras.name_scopes import surround_name_scopes
+from ipu_keras.hooks.keras.layer_calls import surround_name_scopes
 from ipu_keras.internals.keras.backend import open_as
 from ipu_keras.tracing.layer_scopes import current_layer_scopes
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.feeds.dataset_feed import (
     ElementFeed,
     ElementFormat,
-    dtype_of,
-    element_format,
     mapped,
     tensors_of,
 )
@@ -25,6 +22,7 @@ from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
+from ipu_keras.keras.extensions.batch_formats import BatchFormats
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
@@ -50,29 +48,6 @@ class Layout:
     num_replicas: int = 1
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
     check: Callable[[ElementFormat], None] = lambda element: None
-
-
-class BatchFormats:
-    """The formats of batches, each found out once.
-
-    To find one out takes longer than a small step.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple, ElementFormat] = {}
-
-    def of(self, batch: Any) -> ElementFormat:
-        """Returns what `batch_format` does."""
-        key = _flat_key(batch)
-        if key is None:
-            return batch_format(batch)
-        if key not in self._known:
-            self._known[key] = batch_format(batch)
-        return self._known[key]
-
-    def __contains__(self, batch: Any) -> bool:
-        """Whether a batch is known to consist of arrays in types that programs take."""
-        return _flat_key(batch) in self._known
 
 
 class StepFunction:
@@ -290,25 +265,3 @@ def _signature(program: Program, element: ElementFormat) -> Signature:
         outfeed_mode=program.outfeed_mode,
         compiled=program.compiled,
     )
-
-
-def _flat_key(batch: Any) -> tuple | None:
-    """Returns a key that batches of equal arrays share; None for batches of anything else."""
-    if type(batch) is not tuple:
-        return None
-    if any(leaf is not None and type(leaf) is not np.ndarray for leaf in batch):
-        return None
-    return tuple(None if leaf is None else (leaf.shape, leaf.dtype) for leaf in batch)
-
-
-def batch_format(batch: Any) -> ElementFormat:
-    """Returns the format of one batch of arrays or tensors, in which `None` leaves stay."""
-
-    def spec(leaf):
-        if leaf is None:
-            return None
-        if isinstance(leaf, tf.SparseTensor | tf.RaggedTensor):
-            return tf.type_spec_from_value(leaf)  # `element_format` refuses it
-        return tf.TensorSpec(np.shape(leaf), dtype_of(leaf))
-
-    return element_format(mapped(spec, batch))

@@ -7,7 +7,7 @@ from ipu_keras.keras.layers.unsupported_arguments import refuse_unsupported
 from ipu_keras.keras.layers.weights import add_weight
 from ipu_keras.ops.argument_checks import converted, integer_in, received
 from ipu_keras.ops.embedding_lookup import checked_serialization_factor, embedding_lookup
-from ipu_keras.settings.counts import MOST
+from ipu_keras.settings.arguments import MOST
 
 # Arguments of Keras's layer, with the values that ask for nothing and so may be passed.
 _UNSUPPORTED = {

@@ -24,7 +24,7 @@ from ipu_keras.ops.rnn.recurrent_arguments import (
     check_floating_dtype,
     check_memory_proportions,
 )
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 # Arguments that Keras's layers have and Popnn has not, with the values that ask for nothing.
 _UNSUPPORTED: Mapping[str, Any] = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 # The sentence of IPU software's addons, which users match.
 REFUSAL_OF_ADDONS = (

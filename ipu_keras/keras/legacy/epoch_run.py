@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.keras.extensions.epoch_data import EpochData
 from ipu_keras.keras.extensions.run import Run
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class EpochRun(Run):

@@ -8,7 +8,7 @@ from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
 from ipu_keras.ops.argument_checks import integer_in, received
 from ipu_keras.optimizers.accumulator_options import dtype_choice
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class _InConstructor:

@@ -16,7 +16,7 @@ from ipu_keras.keras.extensions.array_data import WholeBatches, with_array_data
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu
 from ipu_keras.keras.legacy.epoch_run import EpochRun
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class LegacyOnIpu(ModelOnIpu):

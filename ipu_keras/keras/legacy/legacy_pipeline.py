@@ -8,7 +8,7 @@ from ipu_keras.keras.extensions.pipelining_options import PipeliningOptions, pip
 from ipu_keras.keras.legacy.legacy_model import LegacyModel, checked_count
 from ipu_keras.keras.legacy.legacy_on_ipu import LegacyOnIpu
 from ipu_keras.ops.argument_checks import positive_integer
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 

@@ -12,7 +12,7 @@ from ipu_keras.keras.legacy.legacy_pipeline import (
     check_num_stages,
     pipeline_options,
 )
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 
 class PipelineSequential(LegacyPipeline, LateWeights, keras.Sequential, SequentialExtension):

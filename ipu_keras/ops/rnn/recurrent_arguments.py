@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.ops.argument_checks import real_in, received
-from ipu_keras.settings.argument_errors import noted
+from ipu_keras.settings.arguments import noted
 
 ACTIVATION_NAMES = ("tanh", "relu", "softmax", "sigmoid", "hard_sigmoid")
 # Gates are shares, so their activation has to be bounded: no relu.

@@ -16,7 +16,7 @@ from ipu_keras.popart.options.enumerations import (
     SyncPattern,
     syncPatternFromString,
 )
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
 
 # The generation of the IPUs of the emulated machine.
 _VERSION = "ipu2"

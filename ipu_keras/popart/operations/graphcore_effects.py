@@ -8,7 +8,7 @@ import tensorflow as tf
 from ipu_keras.ops.collectives import all_gather, all_reduce_sum, replica_groups
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.operations.operation import graphcore_operation
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import current_replicas, replica_index
 

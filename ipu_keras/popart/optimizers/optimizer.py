@@ -6,14 +6,15 @@ Here values are checked and compared; the rules (`rule`) compute with them.
 import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.optimizers.values import OptimizerValue, OptimizerValueMap
 from ipu_keras.popart.options.enumerations import DataType
-from ipu_keras.popart.options.kinds import Kind, list_of, one_of
+from ipu_keras.popart.options.kinds import list_of, one_of
 from ipu_keras.popart.options.settings import ClipNormSettings
+from ipu_keras.settings.option import Constraint
 
 LOSS_SCALING = "lossScaling"
 
@@ -256,11 +257,11 @@ class Optimizer:
 def data_type(name: str, value: DataType) -> DataType:
     """Checks and returns the type of an optimizer's state, given for the parameter `name`."""
     allowed = (DataType.FLOAT, DataType.FLOAT16, DataType.UNDEFINED)
-    wrong = "DataType.FLOAT, DataType.FLOAT16, or DataType.UNDEFINED for that of the weight"
-    kind = one_of(DataType)
-    return Kind(kind.expected, kind.take, lambda kept: "" if kept in allowed else wrong).taken(
-        name, value
+    constraint = Constraint(
+        lambda kept: kept in allowed,
+        "DataType.FLOAT, DataType.FLOAT16, or DataType.UNDEFINED for that of the weight",
     )
+    return replace(one_of(DataType), constraint=constraint).taken(name, value)
 
 
 def _value(key: str, value: Any) -> OptimizerValue:

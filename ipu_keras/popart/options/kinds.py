@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
+from ipu_keras.settings.option import Constraint, one_of_texts
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class Kind:
         expected: How errors call them, such as "a bool".
         take: Returns what is kept of a given value; raises a `TypeError` without a text if it is
             of another type.
-        check: Returns what is wrong with a value of the right type, or nothing.
+        constraint: A condition on values of the right type, if any.
     """
 
     expected: str
     take: Callable[[Any], Any]
-    check: Callable[[Any], str] = lambda value: ""
+    constraint: Constraint | None = None
 
     def taken(self, name: str, value: Any) -> Any:
         """Returns what is kept of a value.
@@ -39,8 +40,10 @@ class Kind:
                 f"`{name}` must be {self.expected}. Received: {name}={value!r} of type "
                 f"{type(value).__name__}"
             ) from None
-        if wrong := self.check(kept):
-            raise popart_exception(f"`{name}` must be {wrong}. Received: {name}={value!r}")
+        if self.constraint is not None and not self.constraint.holds(kept):
+            raise popart_exception(
+                f"`{name}` must be {self.constraint.expected}. Received: {name}={value!r}"
+            )
         return kept
 
 
@@ -72,9 +75,9 @@ def _text(value: Any) -> str:
 BOOL = Kind("a bool", _bool)
 NUMBER = Kind("a float", _number)
 TEXT = Kind("a str", _text)
-
-
-PART = Kind("a float", _number, lambda value: "" if 0 <= value <= 1 else "in the range from 0 to 1")
+PART = Kind(
+    "a float", _number, Constraint(lambda value: 0 <= value <= 1, "in the range from 0 to 1")
+)
 
 
 def integer(least: int) -> Kind:
@@ -82,7 +85,7 @@ def integer(least: int) -> Kind:
     return Kind(
         "an int",
         _integer,
-        lambda value: "" if least <= value < 2**63 else f"at least {least}, and less than 2**63",
+        Constraint(lambda value: least <= value < 2**63, f"at least {least}, and less than 2**63"),
     )
 
 
@@ -101,34 +104,30 @@ def one_of(kind: type) -> Kind:
 
 def choice(*texts: str) -> Kind:
     """Returns the kind of certain texts."""
-    return Kind(
-        "a str",
-        _text,
-        lambda value: "" if value in texts else f"one of {', '.join(map(repr, texts))}",
-    )
+    return Kind("a str", _text, one_of_texts(*texts))
+
+
+def kind_of(default: Any) -> Kind:
+    """Returns the kind of a default: integers are 0 or more; what items are has to be said."""
+    kinds = {bool: BOOL, int: integer(0), float: NUMBER, str: TEXT}
+    return kinds.get(type(default)) or one_of(type(default))
 
 
 def list_of(item: Kind) -> Kind:
     """Returns the kind of lists whose items are of a kind."""
-
-    def take(value: Any) -> "CheckedList":
-        # A text would be a list of its characters, a dictionary one of its keys.
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise TypeError
-        return CheckedList(item, value)
-
-    return Kind(f"a list, each item {item.expected}", take)
+    return Kind(f"a list, each item {item.expected}", lambda value: CheckedList(item, _each(value)))
 
 
 def set_of(item: Kind) -> Kind:
     """Returns the kind of sets whose items are of a kind."""
+    return Kind(f"a set, each item {item.expected}", lambda value: CheckedSet(item, _each(value)))
 
-    def take(value: Any) -> "CheckedSet":
-        if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
-            raise TypeError
-        return CheckedSet(item, value)
 
-    return Kind(f"a set, each item {item.expected}", take)
+def _each(value: Any) -> Iterable:
+    # A text would be a list of its characters, a dictionary one of its keys.
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise TypeError
+    return value
 
 
 def dict_of(item: Kind) -> Kind:

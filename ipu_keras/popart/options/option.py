@@ -1,13 +1,13 @@
 """How an option is written down, and what all classes of options have in common."""
 
-import difflib
 import enum
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
-from ipu_keras.popart.options.kinds import Kind
+from ipu_keras.popart.options.kinds import Kind, kind_of
+from ipu_keras.settings.option import Option, did_you_mean
 
 
 class Effect(enum.Enum):
@@ -27,29 +27,33 @@ class Effect(enum.Enum):
     NONE = "It has no meaning here: sessions warn if it is not the default."
 
 
-class Option:
+class Setting(Option):
     """An attribute that is checked when it is assigned; its docstring follows from the arguments.
 
     Args:
+        default: The value before anything sets it.
         documentation: A sentence or two on what the option is about.
-        effect: What it changes; `None` if the option that holds its class says so.
+        effect: What it changes; `None` if it has no meaning here, or the option that holds its
+            class says so.
         why_idle: A sentence on why it changes nothing, if it does not.
+        kind: The values that it takes; `None` for those of the default's type.
     """
 
     def __init__(
         self,
-        kind: Kind,
         default: Any,
         documentation: str,
         effect: Effect | None = None,
-        why_idle: str = "",
+        why_idle: str | None = None,
+        kind: Kind | None = None,
     ):
-        self._kind = kind
-        self._default = default
-        self.effect = effect
-        self.why_idle = why_idle
-        sentence = "" if effect is None else f" {effect.value}"
-        first = f"{kind.expected[:1].upper()}{kind.expected[1:]}; {_shown(default)} at first."
+        super().__init__(
+            default, documentation, effect if why_idle is None else Effect.NONE, why_idle
+        )
+        self._kind = kind or kind_of(default)
+        sentence = "" if self.effect is None else f" {self.effect.value}"
+        expected = self._kind.expected
+        first = f"{expected[:1].upper()}{expected[1:]}; {_shown(default)} at first."
         why = f" {why_idle}" if why_idle else ""
         self.__doc__ = f"{documentation}{sentence}{why} {first}"
 
@@ -87,10 +91,10 @@ class Settings:
         **named: Options by their names.
     """
 
-    _options: dict[str, Option] = {}  # noqa: RUF012
+    _options: dict[str, Setting] = {}  # noqa: RUF012
 
     def __init_subclass__(cls) -> None:
-        cls._options = {name: each for name, each in vars(cls).items() if isinstance(each, Option)}
+        cls._options = {name: each for name, each in vars(cls).items() if isinstance(each, Setting)}
         # `help` and editors show the options as arguments, which `*values` would hide.
         if "__init__" not in vars(cls):
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -116,7 +120,7 @@ class Settings:
             setattr(self, name, value)
 
     @classmethod
-    def options(cls) -> Mapping[str, Option]:
+    def options(cls) -> Mapping[str, Setting]:
         """Returns all options by name."""
         return MappingProxyType(cls._options)
 
@@ -146,6 +150,6 @@ class Settings:
 
     def _unknown(self, name: str) -> str:
         lower = {option.lower(): option for option in self._options}
-        close = difflib.get_close_matches(name.lower(), lower, n=1)
-        hint = f" Did you mean {lower[close[0]]!r}?" if close else ""
+        close = did_you_mean(name.lower(), lower, "{}")
+        hint = f" Did you mean {lower[close]!r}?" if close else ""
         return f"{type(self).__name__!r} has no option {name!r}.{hint}"

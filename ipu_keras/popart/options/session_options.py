@@ -13,8 +13,6 @@ from ipu_keras.popart.options.enumerations import (
     VirtualGraphMode,
 )
 from ipu_keras.popart.options.kinds import (
-    BOOL,
-    NUMBER,
     TEXT,
     Kind,
     choice,
@@ -24,7 +22,7 @@ from ipu_keras.popart.options.kinds import (
     one_of,
     set_of,
 )
-from ipu_keras.popart.options.option import Effect, Option, Settings
+from ipu_keras.popart.options.option import Effect, Setting, Settings
 from ipu_keras.popart.options.settings import (
     AccumulateOuterFragmentSettings,
     AutomaticLossScalingSettings,
@@ -34,6 +32,8 @@ from ipu_keras.popart.options.settings import (
     TensorLocation,
     TensorLocationSettings,
 )
+from ipu_keras.settings import idle_reasons as why
+from ipu_keras.settings.option import idle_options
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 
@@ -50,18 +50,8 @@ def _io_tiles(value: Any) -> int:
     return integer(0).take(int(value) if isinstance(value, NumIOTiles) else value)
 
 
-# Reasons why options change nothing, which warnings and the table in docs/popart.md show.
-_ONE_PROCESS = "Each process has an emulated machine of its own."
-_NO_PASS = "Models have no such pass."
-_ONE_ORDER = "Models have one order: as traced, but for what frees memory."
-_UPDATES = "Models update each weight for itself."
-_NO_CODE = "No code is compiled for IPUs."
-_AHEAD = "All inputs of a step are there before it begins."
-_ONE_COPY = "In models, all inputs of a step are one copy."
-_SHARED = "Models share the code of what `aiGraphcore.call` calls, whatever that is worth."
-
 DOT_CHECK = Kind("a DotCheck or its name", _dot_check)
-IO_TILES = Kind("an int or a NumIOTiles", _io_tiles, integer(0).check)
+IO_TILES = Kind("an int or a NumIOTiles", _io_tiles, integer(0).constraint)
 
 
 class SessionOptions(Settings):
@@ -83,32 +73,30 @@ class SessionOptions(Settings):
 
     # How often a model is on the machine, and which IPUs compute what.
 
-    enableReplicatedGraphs = Option(
-        BOOL, False, "Whether there are `replicatedGraphCount` replicas.", Effect.RESULTS
+    enableReplicatedGraphs = Setting(
+        False, "Whether there are `replicatedGraphCount` replicas.", Effect.RESULTS
     )
-    replicatedGraphCount = Option(
-        integer(1),
+    replicatedGraphCount = Setting(
         1,
         "Replicas of the model; the IPUs of the device are divided among them.",
         Effect.RESULTS,
+        kind=integer(1),
     )
-    enableDistributedReplicatedGraphs = Option(
-        BOOL, False, "Whether other processes have replicas as well.", Effect.NONE, _ONE_PROCESS
+    enableDistributedReplicatedGraphs = Setting(
+        False, "Whether other processes have replicas as well.", why_idle=why.ONE_PROCESS
     )
-    globalReplicationFactor = Option(
-        integer(1), 1, "Replicas of all processes together.", Effect.NONE, _ONE_PROCESS
+    globalReplicationFactor = Setting(
+        1, "Replicas of all processes together.", why_idle=why.ONE_PROCESS, kind=integer(1)
     )
-    globalReplicaOffset = Option(
-        integer(0), 0, "The number of this process's first replica.", Effect.NONE, _ONE_PROCESS
+    globalReplicaOffset = Setting(
+        0, "The number of this process's first replica.", why_idle=why.ONE_PROCESS
     )
-    virtualGraphMode = Option(
-        one_of(VirtualGraphMode),
+    virtualGraphMode = Setting(
         VirtualGraphMode.Off,
         "How operations are put on IPUs: as they say (`Manual`), in parts (`Auto`), or all on one.",
         Effect.RESULTS,
     )
-    enablePipelining = Option(
-        BOOL,
+    enablePipelining = Setting(
         False,
         "Whether the stages of a model compute different batches at the same time. Training "
         "then needs gradient accumulation.",
@@ -117,452 +105,364 @@ class SessionOptions(Settings):
 
     # What a batch is.
 
-    enableGradientAccumulation = Option(
-        BOOL, False, "Whether a batch has `accumulationFactor` micro-batches.", Effect.RESULTS
+    enableGradientAccumulation = Setting(
+        False, "Whether a batch has `accumulationFactor` micro-batches.", Effect.RESULTS
     )
-    accumulationFactor = Option(
-        integer(1),
+    accumulationFactor = Setting(
         1,
         "Micro-batches whose gradients are accumulated before an update.",
         Effect.TRAINING,
+        kind=integer(1),
     )
-    accumulationAndReplicationReductionType = Option(
-        one_of(ReductionType),
+    accumulationAndReplicationReductionType = Setting(
         ReductionType.Sum,
         "Whether the gradients of micro-batches and replicas are added or averaged.",
         Effect.TRAINING,
     )
-    batchSerializationSettings = Option(
-        one_of(BatchSerializationSettings),
+    batchSerializationSettings = Setting(
         BatchSerializationSettings(),
         "How batches are computed in parts. Masks of dropout change with it.",
-        Effect.NONE,
-        _NO_PASS,
+        why_idle=why.NO_PASS,
     )
-    automaticLossScalingSettings = Option(
-        one_of(AutomaticLossScalingSettings),
+    automaticLossScalingSettings = Setting(
         AutomaticLossScalingSettings(),
         "How the loss is scaled by what its gradients are like. The optimizer's scaling of it must "
         "then not be constant.",
         Effect.TRAINING,
     )
-    disableGradAccumulationTensorStreams = Option(
-        BOOL,
+    disableGradAccumulationTensorStreams = Setting(
         False,
         "Whether accumulated gradients are left on the device, and so are not in models that "
         "are written.",
-        Effect.NONE,
-        "Accumulators are empty between batches, so no model that is written has them.",
+        why_idle="Accumulators are empty between batches, so no model that is written has them.",
     )
 
     # Data.
 
-    syntheticDataMode = Option(
-        one_of(SyntheticDataMode),
+    syntheticDataMode = Setting(
         SyntheticDataMode.Off,
         "What inputs hold instead of data; nothing is then copied, and anchors are not written.",
         Effect.RESULTS,
     )
-    constantWeights = Option(
-        BOOL,
+    constantWeights = Setting(
         True,
         "Whether an inference session may take its weights for constants. They then cannot be "
         "replaced.",
         Effect.RESULTS,
     )
-    enableSupportedDataTypeCasting = Option(
-        BOOL,
+    enableSupportedDataTypeCasting = Setting(
         True,
         "Whether 64-bit types of inputs and weights are narrowed to those that an IPU has; models "
         "with such are refused otherwise.",
         Effect.RESULTS,
     )
-    enablePrefetchDatastreams = Option(
-        BOOL, True, "Whether inputs are fetched before they are needed.", Effect.NONE, _AHEAD
+    enablePrefetchDatastreams = Setting(
+        True, "Whether inputs are fetched before they are needed.", why_idle=why.THERE_BEFORE
     )
-    defaultPrefetchBufferingDepth = Option(
-        integer(1), 1, "How many inputs are fetched in advance.", Effect.NONE, _AHEAD
+    defaultPrefetchBufferingDepth = Setting(
+        1, "How many inputs are fetched in advance.", why_idle=why.THERE_BEFORE, kind=integer(1)
     )
-    prefetchBufferingDepthMap = Option(
-        dict_of(integer(1)), {}, "How many are, by name of the input.", Effect.NONE, _AHEAD
+    prefetchBufferingDepthMap = Setting(
+        {},
+        "How many are, by name of the input.",
+        why_idle=why.THERE_BEFORE,
+        kind=dict_of(integer(1)),
     )
-    rearrangeAnchorsOnHost = Option(
-        BOOL,
+    rearrangeAnchorsOnHost = Setting(
         True,
         "Whether anchors are put in order on the host, and not on the device.",
-        Effect.NONE,
-        "Models of host copies have no layouts.",
+        why_idle=why.NO_LAYOUTS,
     )
-    groupHostSync = Option(
-        BOOL,
+    groupHostSync = Setting(
         False,
         "Whether all inputs are copied at the beginning of a step, and all anchors at its end.",
-        Effect.NONE,
-        _ONE_COPY,
+        why_idle=why.ONE_COPY,
     )
-    hostAllReduce = Option(
-        BOOL,
+    hostAllReduce = Setting(
         False,
         "Whether gradients go to callbacks of the host after each batch, and come back from them, "
         "by `connectStreamToCallback`.",
         Effect.TRAINING,
     )
-    hostWeightUpdate = Option(
-        BOOL,
+    hostWeightUpdate = Setting(
         False,
         "Whether these callbacks give weights back, in place of gradients for the optimizer; "
         "`hostAllReduce` has to be set.",
         Effect.TRAINING,
     )
-    hostAllReduceRemoteBuffer = Option(
-        BOOL,
+    hostAllReduceRemoteBuffer = Setting(
         False,
         "Whether `hostAllReduce` uses remote buffers.",
-        Effect.NONE,
-        "Models of host copies have one kind of memory.",
+        why_idle="Models of host copies have one kind of memory.",
     )
 
     # Numbers.
 
-    enableStochasticRounding = Option(
-        BOOL,
+    enableStochasticRounding = Setting(
         False,
         "Whether results in half precision are rounded at random.",
-        Effect.NONE,
-        "The host computes, and rounds to nearest.",
+        why_idle=why.ROUNDS_TO_NEAREST,
     )
-    enableFloatingPointChecks = Option(
-        BOOL,
+    enableFloatingPointChecks = Setting(
         False,
         "Whether a run fails in which a result of a node is infinite or no number. The error names "
         "the first such node. Reports then count what finds it, too.",
         Effect.RESULTS,
     )
-    enableNonStableSoftmax = Option(
-        BOOL,
+    enableNonStableSoftmax = Setting(
         False,
         "Whether softmax leaves out what keeps it from overflowing: then results of large numbers "
         "are no numbers, and it costs less.",
         Effect.RESULTS,
     )
-    enableStableNorm = Option(
-        BOOL,
+    enableStableNorm = Setting(
         False,
         "Whether variances are computed after the mean was subtracted.",
-        Effect.NONE,
-        "The host subtracts the mean first anyway, and models cost the faster way.",
+        why_idle=why.STABLE_NORM,
     )
-    groupNormStridedChannelGrouping = Option(
-        BOOL,
+    groupNormStridedChannelGrouping = Setting(
         False,
         "Whether groups of group normalisations are every so many channels, and not neighbours.",
         Effect.RESULTS,
     )
-    partialsTypeMatMuls = Option(
-        choice("", "float", "half"),
+    partialsTypeMatMuls = Setting(
         "",
         "The type of the partial sums of matrix products; that of their inputs if it is empty.",
         Effect.MODEL,
+        kind=choice("", "float", "half"),
     )
-    strictOpVersions = Option(
-        BOOL,
+    strictOpVersions = Setting(
         True,
         "Whether an operation must be there in the version of its opset.",
-        Effect.NONE,
-        "All operations are there, in all versions.",
+        why_idle="All operations are there, in all versions.",
     )
-    enableLoadAndOffloadRNGState = Option(
-        BOOL, False, "Whether the state of random numbers can be read and set.", Effect.RESULTS
+    enableLoadAndOffloadRNGState = Setting(
+        False, "Whether the state of random numbers can be read and set.", Effect.RESULTS
     )
 
     # Compiling.
 
-    compileEngine = Option(
-        BOOL, True, "Whether the program can run. If not it is only modelled.", Effect.RESULTS
+    compileEngine = Setting(
+        True, "Whether the program can run. If not it is only modelled.", Effect.RESULTS
     )
-    enableEngineCaching = Option(
-        BOOL, False, "Whether compiled programs are kept in `cachePath`.", Effect.RESULTS
+    enableEngineCaching = Setting(
+        False, "Whether compiled programs are kept in `cachePath`.", Effect.RESULTS
     )
-    cachePath = Option(TEXT, "session_cache", "Where compiled programs are kept.", Effect.RESULTS)
-    engineOptions = Option(
-        dict_of(TEXT),
+    cachePath = Setting("session_cache", "Where compiled programs are kept.", Effect.RESULTS)
+    engineOptions = Setting(
         {},
         "Options of the engine: reports, and whether a program may be too large.",
         Effect.RESULTS,
+        kind=dict_of(TEXT),
     )
-    convolutionOptions = Option(
-        dict_of(TEXT),
+    convolutionOptions = Setting(
         {},
         "Options of convolutions, such as `availableMemoryProportion`.",
         Effect.MODEL,
+        kind=dict_of(TEXT),
     )
-    lstmOptions = Option(
-        dict_of(TEXT),
+    lstmOptions = Setting(
         {},
         "Options of LSTMs, such as `availableMemoryProportion`.",
-        Effect.NONE,
-        "Models plan products in LSTMs as all others: `partialsTypeMatMuls` counts for them.",
+        why_idle="Models plan products in LSTMs as all others: `partialsTypeMatMuls` counts for "
+        "them.",
+        kind=dict_of(TEXT),
     )
-    reportOptions = Option(
-        dict_of(TEXT), {}, "Options of reports.", Effect.NONE, "Reports have all that models know."
+    reportOptions = Setting(
+        {}, "Options of reports.", why_idle="Reports have all that models know.", kind=dict_of(TEXT)
     )
-    gclOptions = Option(
-        dict_of(TEXT),
+    gclOptions = Setting(
         {},
         "Options of the communication between IPUs.",
-        Effect.NONE,
-        "Models cost each kind of collective in one way.",
+        why_idle=why.ONE_COLLECTIVE,
+        kind=dict_of(TEXT),
     )
-    instrumentWithHardwareCycleCounter = Option(
-        BOOL,
-        False,
-        "Whether `getCycleCount` can be asked for the cycles of a step.",
-        Effect.RESULTS,
+    instrumentWithHardwareCycleCounter = Setting(
+        False, "Whether `getCycleCount` can be asked for the cycles of a step.", Effect.RESULTS
     )
-    hardwareInstrumentations = Option(
-        set_of(one_of(Instrumentation)),
+    hardwareInstrumentations = Setting(
         {Instrumentation.Outer},
         "What the cycle counter counts.",
-        Effect.NONE,
-        "There is one counter, of a whole step.",
+        why_idle="There is one counter, of a whole step.",
+        kind=set_of(one_of(Instrumentation)),
     )
 
     # Memory and time on IPUs.
 
-    autoRecomputation = Option(
-        one_of(RecomputationType),
+    autoRecomputation = Setting(
         RecomputationType.NoRecompute,
         "Which operations are computed again in the backward pass, to need less memory: in models "
         "those of TensorFlow's `allow_recompute`, whichever are asked for. Sessions refuse to "
         "choose for models with nodes that say it.",
         Effect.TRAINING,
     )
-    explicitRecomputation = Option(
-        BOOL,
+    explicitRecomputation = Setting(
         False,
         "Whether these are operations of the graph.",
-        Effect.NONE,
-        "What is computed again belongs to the schedule, and not to the graph.",
+        why_idle="What is computed again belongs to the schedule, and not to the graph.",
     )
-    enableOutlining = Option(
-        BOOL,
-        True,
-        "Whether all calls of a graph by `aiGraphcore.call` share its code.",
-        Effect.MODEL,
+    enableOutlining = Setting(
+        True, "Whether all calls of a graph by `aiGraphcore.call` share its code.", Effect.MODEL
     )
-    outlineThreshold = Option(
-        NUMBER,
+    outlineThreshold = Setting(
         1.0,
         "What a part must be worth to be shared; all are if it is negative.",
-        Effect.NONE,
-        _SHARED,
+        why_idle=why.SHARED,
     )
-    subgraphCopyingStrategy = Option(
-        one_of(SubgraphCopyingStrategy),
+    subgraphCopyingStrategy = Setting(
         SubgraphCopyingStrategy.OnEnterAndExit,
         "When inputs and outputs of shared parts are copied.",
-        Effect.NONE,
-        "In models, calls work on the tensors that they are given.",
+        why_idle=why.IN_PLACE,
     )
-    mergeVarUpdate = Option(
-        one_of(MergeVarUpdateType),
-        MergeVarUpdateType.Off,
-        "Which updates of weights are merged.",
-        Effect.NONE,
-        _UPDATES,
+    mergeVarUpdate = Setting(
+        MergeVarUpdateType.Off, "Which updates of weights are merged.", why_idle=why.UPDATED_APART
     )
-    mergeVarUpdateMemThreshold = Option(
-        integer(0), 1000000, "How many bytes of weights are merged.", Effect.NONE, _UPDATES
+    mergeVarUpdateMemThreshold = Setting(
+        1000000, "How many bytes of weights are merged.", why_idle=why.UPDATED_APART
     )
-    decomposeGradSum = Option(
-        BOOL, False, "Whether sums of many gradients are trees of additions.", Effect.NONE, _NO_PASS
+    decomposeGradSum = Setting(
+        False, "Whether sums of many gradients are trees of additions.", why_idle=why.NO_PASS
     )
-    enableFullyConnectedPass = Option(
-        BOOL,
+    enableFullyConnectedPass = Setting(
         True,
         "Whether products of the forward and backward pass share the layout of their weights.",
-        Effect.NONE,
-        "Models plan each matrix product for itself.",
+        why_idle="Models plan each matrix product for itself.",
     )
-    enableGroupedMatmuls = Option(
-        BOOL,
+    enableGroupedMatmuls = Setting(
         True,
         "Whether matrix products of the same shape are computed together.",
-        Effect.NONE,
-        _NO_PASS,
+        why_idle=why.NO_PASS,
     )
-    numIOTiles = Option(
-        IO_TILES, 0, "Tiles of each IPU that are set apart for input and output.", Effect.MODEL
+    numIOTiles = Setting(
+        0, "Tiles of each IPU that are set apart for input and output.", Effect.MODEL, kind=IO_TILES
     )
-    executionPhaseSettings = Option(
-        one_of(ExecutionPhaseSettings),
+    executionPhaseSettings = Setting(
         ExecutionPhaseSettings(),
         "How a model is computed in phases, with tensors loaded for each.",
-        Effect.NONE,
-        "Models have pipelines, and no phases.",
+        why_idle="Models have pipelines, and no phases.",
     )
-    accumulateOuterFragmentSettings = Option(
-        one_of(AccumulateOuterFragmentSettings),
+    accumulateOuterFragmentSettings = Setting(
         AccumulateOuterFragmentSettings(),
         "How what follows the accumulation of gradients runs.",
-        Effect.NONE,
-        _ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     )
-    activationTensorLocationSettings = Option(
-        one_of(TensorLocationSettings),
+    activationTensorLocationSettings = Setting(
         TensorLocationSettings(),
         "Where activations wait for their gradients, in pipelines that train; of any size.",
         Effect.MODEL,
     )
-    weightTensorLocationSettings = Option(
-        one_of(TensorLocationSettings),
+    weightTensorLocationSettings = Setting(
         TensorLocationSettings(),
         "Where weights are kept: pipelines of several replicas can share them, and keep the parts "
         "in remote memory.",
         Effect.MODEL,
     )
-    optimizerStateTensorLocationSettings = Option(
-        one_of(TensorLocationSettings),
+    optimizerStateTensorLocationSettings = Setting(
         TensorLocationSettings(),
         "Where the optimizer's state is kept, in pipelines.",
         Effect.TRAINING,
     )
-    accumulatorTensorLocationSettings = Option(
-        one_of(TensorLocationSettings),
+    accumulatorTensorLocationSettings = Setting(
         TensorLocationSettings(),
         "Where accumulated gradients are kept, in pipelines.",
         Effect.TRAINING,
     )
-    tensorLocationSettingsOverride = Option(
-        dict_of(one_of(TensorLocation)),
+    tensorLocationSettingsOverride = Setting(
         {},
         "Where single tensors are kept, by name.",
-        Effect.NONE,
-        "Models have places for kinds of tensors, and not for single ones.",
+        why_idle="Models have places for kinds of tensors, and not for single ones.",
+        kind=dict_of(one_of(TensorLocation)),
     )
 
     # Files.
 
-    dotChecks = Option(
-        set_of(DOT_CHECK), set(), "When `.dot` files of the graph are written.", Effect.FILES
+    dotChecks = Setting(
+        set(), "When `.dot` files of the graph are written.", Effect.FILES, kind=set_of(DOT_CHECK)
     )
-    dotOpNames = Option(
-        BOOL, False, "Whether they have the names of operations beside their kinds.", Effect.FILES
+    dotOpNames = Setting(
+        False, "Whether they have the names of operations beside their kinds.", Effect.FILES
     )
-    firstDotOp = Option(
-        integer(-(2**63)), 0, "The first operation of the schedule that they have.", Effect.FILES
+    firstDotOp = Setting(
+        0,
+        "The first operation of the schedule that they have.",
+        Effect.FILES,
+        kind=integer(-(2**63)),
     )
-    finalDotOp = Option(
-        integer(-(2**63)),
+    finalDotOp = Setting(
         10000,
         "The operation of the schedule before which they end.",
         Effect.FILES,
+        kind=integer(-(2**63)),
     )
-    logDir = Option(
-        TEXT, "", "The directory for them; the current one if it is empty.", Effect.FILES
-    )
+    logDir = Setting("", "The directory for them; the current one if it is empty.", Effect.FILES)
 
     # What IPUs have and the emulator has not.
 
-    aliasZeroCopy = Option(
-        BOOL,
-        False,
-        "Whether shared parts work on tensors in place.",
-        Effect.NONE,
-        "In models, calls work on the tensors that they are given.",
+    aliasZeroCopy = Setting(
+        False, "Whether shared parts work on tensors in place.", why_idle=why.IN_PLACE
     )
-    customCodelets = Option(
-        list_of(TEXT), [], "Files of vertices that are added to the graph.", Effect.NONE, _NO_CODE
+    customCodelets = Setting(
+        [],
+        "Files of vertices that are added to the graph.",
+        why_idle=why.WITHOUT_CODE,
+        kind=list_of(TEXT),
     )
-    customCodeletCompileFlags = Option(TEXT, "", "How they are compiled.", Effect.NONE, _NO_CODE)
-    enableOutliningCopyCostPruning = Option(
-        BOOL, True, "Whether outlining counts copies.", Effect.NONE, _SHARED
+    customCodeletCompileFlags = Setting("", "How they are compiled.", why_idle=why.WITHOUT_CODE)
+    enableOutliningCopyCostPruning = Setting(
+        True, "Whether outlining counts copies.", why_idle=why.SHARED
     )
-    outlineSequenceBreakCost = Option(
-        NUMBER, 10000.0, "What it costs outlining to break sequences up.", Effect.NONE, _SHARED
+    outlineSequenceBreakCost = Setting(
+        10000.0, "What it costs outlining to break sequences up.", why_idle=why.SHARED
     )
-    kahnTieBreaker = Option(
-        TEXT,
-        "greedy",
-        "Which of the operations that could come next does.",
-        Effect.NONE,
-        _ONE_ORDER,
+    kahnTieBreaker = Setting(
+        "greedy", "Which of the operations that could come next does.", why_idle=why.ONE_ORDER
     )
-    timeLimitScheduler = Option(
-        NUMBER, 1e9, "For how many seconds a better order is looked for.", Effect.NONE, _ONE_ORDER
+    timeLimitScheduler = Setting(
+        1e9, "For how many seconds a better order is looked for.", why_idle=why.ONE_ORDER
     )
-    swapLimitScheduler = Option(
-        integer(-(2**63)),
+    swapLimitScheduler = Setting(
         1000000000,
         "In how many steps a better order is looked for.",
-        Effect.NONE,
-        _ONE_ORDER,
+        why_idle=why.ONE_ORDER,
+        kind=integer(-(2**63)),
     )
-    transitiveClosureOptimizationThreshold = Option(
-        integer(0),
+    transitiveClosureOptimizationThreshold = Setting(
         100000,
         "Up to how many operations the scheduler simplifies a graph.",
-        Effect.NONE,
-        _ONE_ORDER,
+        why_idle=why.ONE_ORDER,
     )
-    serializedPoprithmsShiftGraphsDir = Option(
-        TEXT, "", "Where the scheduler's graphs are written.", Effect.NONE, _ONE_ORDER
+    serializedPoprithmsShiftGraphsDir = Setting(
+        "", "Where the scheduler's graphs are written.", why_idle=why.ONE_ORDER
     )
-    serializedPoprithmsAnnealGraphsDir = Option(
-        TEXT,
-        "",
-        "Where the scheduler's graphs are written, by their older name.",
-        Effect.NONE,
-        _ONE_ORDER,
+    serializedPoprithmsAnnealGraphsDir = Setting(
+        "", "Where the scheduler's graphs are written, by their older name.", why_idle=why.ONE_ORDER
     )
-    exportPoplarComputationGraph = Option(
-        BOOL,
-        False,
-        "Whether Poplar's computation graph is written.",
-        Effect.NONE,
-        "There is no graph of Poplar.",
+    exportPoplarComputationGraph = Setting(
+        False, "Whether Poplar's computation graph is written.", why_idle=why.NO_GRAPH
     )
-    exportPoplarVertexGraph = Option(
-        BOOL,
-        False,
-        "Whether Poplar's vertex graph is written.",
-        Effect.NONE,
-        "There is no graph of Poplar.",
+    exportPoplarVertexGraph = Setting(
+        False, "Whether Poplar's vertex graph is written.", why_idle=why.NO_GRAPH
     )
-    separateCallOpPdfs = Option(
-        BOOL,
+    separateCallOpPdfs = Setting(
         True,
         "Whether pictures of graphs are one for each shared part.",
-        Effect.NONE,
-        "Pictures have the main graph, where a call is one node.",
+        why_idle="Pictures have the main graph, where a call is one node.",
     )
-    opxAliasChecking = Option(
-        BOOL,
-        False,
-        "Whether the compiler checks which tensors share memory.",
-        Effect.NONE,
-        "There is no compiler of PopART to check.",
+    opxAliasChecking = Setting(
+        False, "Whether the compiler checks which tensors share memory.", why_idle=why.NO_COMPILER
     )
-    opxModifyChecking = Option(
-        BOOL,
-        False,
-        "Whether the compiler checks which tensors are modified.",
-        Effect.NONE,
-        "There is no compiler of PopART to check.",
+    opxModifyChecking = Setting(
+        False, "Whether the compiler checks which tensors are modified.", why_idle=why.NO_COMPILER
     )
-    useHostCopyOps = Option(
-        BOOL,
+    useHostCopyOps = Setting(
         False,
         "Whether copies from and to the host are operations of the graph.",
-        Effect.NONE,
-        _ONE_COPY,
+        why_idle=why.ONE_COPY,
     )
-    enableExplicitMainLoops = Option(
-        BOOL,
+    enableExplicitMainLoops = Setting(
         False,
         "Whether the loops over batches are operations of the graph, which needs `useHostCopyOps`.",
-        Effect.NONE,
-        "Loops over batches belong to the program, and not to the graph.",
+        why_idle="Loops over batches belong to the program, and not to the graph.",
     )
 
 
@@ -578,19 +478,10 @@ def warn_of_idle(options: SessionOptions) -> None:
         )
     OPTION_WARNINGS.warn(
         "SessionOptions",
-        {name: option.why_idle for name, option in _set_with(options, Effect.NONE).items()},
+        idle_options(SessionOptions.options(), vars(options)),
         lambda names: (
             f"These options are set but have no meaning here: {names}. They change neither what a "
             "session computes nor what it would cost; leave them out."
         ),
         stacklevel=4,
     )
-
-
-def _set_with(options: SessionOptions, effect: Effect) -> dict[str, Option]:
-    """Returns the options with an effect that differ from their defaults."""
-    return {
-        name: option
-        for name, option in SessionOptions.options().items()
-        if option.effect is effect and getattr(options, name) != option.default
-    }

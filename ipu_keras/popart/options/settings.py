@@ -15,8 +15,8 @@ from ipu_keras.popart.options.enumerations import (
     TensorStorage,
     TileSet,
 )
-from ipu_keras.popart.options.kinds import BOOL, NUMBER, PART, TEXT, integer, list_of, one_of
-from ipu_keras.popart.options.option import Option, Settings
+from ipu_keras.popart.options.kinds import PART, TEXT, integer, list_of
+from ipu_keras.popart.options.option import Setting, Settings
 
 __all__ = [
     "AccumulateOuterFragmentSettings",
@@ -45,8 +45,8 @@ class CommGroup(Settings):
     CommGroup(type=CommGroupType.Consecutive, replicaGroupSize=2)
     """
 
-    type = Option(one_of(CommGroupType), CommGroupType.All, "How replicas are grouped.")
-    replicaGroupSize = Option(integer(0), 0, "Replicas in a group.")
+    type = Setting(CommGroupType.All, "How replicas are grouped.")
+    replicaGroupSize = Setting(0, "Replicas in a group.")
 
 
 class TensorLocation(Settings):
@@ -64,13 +64,11 @@ class TensorLocation(Settings):
 storageTileSet=TileSet.Compute, replicatedTensorSharding=ReplicatedTensorSharding.On)
     """
 
-    storage = Option(one_of(TensorStorage), TensorStorage.OnChip, "In which memory it is kept.")
-    loadTileSet = Option(one_of(TileSet), TileSet.Compute, "The tiles that load it.")
-    storageTileSet = Option(one_of(TileSet), TileSet.Compute, "The tiles that keep it.")
-    replicatedTensorSharding = Option(
-        one_of(ReplicatedTensorSharding),
-        ReplicatedTensorSharding.Off,
-        "Whether each replica keeps a part of it only.",
+    storage = Setting(TensorStorage.OnChip, "In which memory it is kept.")
+    loadTileSet = Setting(TileSet.Compute, "The tiles that load it.")
+    storageTileSet = Setting(TileSet.Compute, "The tiles that keep it.")
+    replicatedTensorSharding = Setting(
+        ReplicatedTensorSharding.Off, "Whether each replica keeps a part of it only."
     )
 
     def __init__(self, *values: Any, **named: Any):
@@ -90,12 +88,10 @@ class TensorLocationSettings(Settings):
         minElementsForReplicatedTensorSharding: Each replica keeps smaller tensors whole.
     """
 
-    location = Option(one_of(TensorLocation), TensorLocation(), "Of those that are large enough.")
-    minElementsForOffChip = Option(
-        integer(0), 2, "Tensors of fewer elements stay in the memory of the IPU."
-    )
-    minElementsForReplicatedTensorSharding = Option(
-        integer(0), 8192, "Tensors of fewer elements are kept whole by each replica."
+    location = Setting(TensorLocation(), "Of those that are large enough.")
+    minElementsForOffChip = Setting(2, "Tensors of fewer elements stay in the memory of the IPU.")
+    minElementsForReplicatedTensorSharding = Setting(
+        8192, "Tensors of fewer elements are kept whole by each replica."
     )
 
     def __init__(
@@ -115,26 +111,22 @@ class TensorLocationSettings(Settings):
 class BatchSerializationSettings(Settings):
     """How batches are computed in parts, one after the other."""
 
-    factor = Option(integer(0), 0, "The number of compute batches to split operations into.")
-    concatOnVirtualGraphChange = Option(
-        BOOL, True, "Whether the parts become one where another virtual graph begins."
+    factor = Setting(0, "The number of compute batches to split operations into.")
+    concatOnVirtualGraphChange = Setting(
+        True, "Whether the parts become one where another virtual graph begins."
     )
-    concatOnExecutionPhaseChange = Option(
-        BOOL, True, "Whether the parts become one where another execution phase begins."
+    concatOnExecutionPhaseChange = Setting(
+        True, "Whether the parts become one where another execution phase begins."
     )
-    concatOnPipelineStageChange = Option(
-        BOOL, True, "Whether the parts become one where another pipeline stage begins."
+    concatOnPipelineStageChange = Setting(
+        True, "Whether the parts become one where another pipeline stage begins."
     )
-    transformContext = Option(
-        one_of(BatchSerializationTransformContext),
+    transformContext = Setting(
         BatchSerializationTransformContext.Fwd,
         "Whether this is done before the backward pass is made, or after that.",
     )
-    method = Option(
-        one_of(BatchSerializationMethod), BatchSerializationMethod.UnrollDynamic, "How it is done."
-    )
-    batchSchedule = Option(
-        one_of(BatchSerializationBatchSchedule),
+    method = Setting(BatchSerializationMethod.UnrollDynamic, "How it is done.")
+    batchSchedule = Setting(
         BatchSerializationBatchSchedule.Isomorphic,
         "In which order the operations of the parts run.",
     )
@@ -143,8 +135,7 @@ class BatchSerializationSettings(Settings):
 class AutodiffSettings(Settings):
     """How backward graphs are made."""
 
-    stitchStrategy = Option(
-        one_of(AutodiffStitchStrategy),
+    stitchStrategy = Setting(
         AutodiffStitchStrategy.RecomputeAllNonInputs,
         "Where they get the values of the forward graph from.",
     )
@@ -153,47 +144,33 @@ class AutodiffSettings(Settings):
 class ExecutionPhaseSettings(Settings):
     """How a model is computed in phases, with tensors loaded for each."""
 
-    phases = Option(integer(0), 0, "Number of phases of the whole model.")
-    stages = Option(
-        integer(1), 2, "Number of overlapping stages: 1 for one IPU, 2 for two that take turns."
+    phases = Setting(0, "Number of phases of the whole model.")
+    stages = Setting(
+        2,
+        "Number of overlapping stages: 1 for one IPU, 2 for two that take turns.",
+        kind=integer(1),
     )
-    weightIOSchedule = Option(
-        one_of(ExecutionPhaseIOSchedule),
-        ExecutionPhaseIOSchedule.Preload,
-        "When weights are loaded.",
+    weightIOSchedule = Setting(ExecutionPhaseIOSchedule.Preload, "When weights are loaded.")
+    activationIOSchedule = Setting(
+        ExecutionPhaseIOSchedule.Preload, "When activations and gradients are loaded."
     )
-    activationIOSchedule = Option(
-        one_of(ExecutionPhaseIOSchedule),
-        ExecutionPhaseIOSchedule.Preload,
-        "When activations and gradients are loaded.",
+    optimizerStateIOSchedule = Setting(
+        ExecutionPhaseIOSchedule.OnDemand, "When the optimizer's state is loaded."
     )
-    optimizerStateIOSchedule = Option(
-        one_of(ExecutionPhaseIOSchedule),
-        ExecutionPhaseIOSchedule.OnDemand,
-        "When the optimizer's state is loaded.",
+    accumulatorIOSchedule = Setting(
+        ExecutionPhaseIOSchedule.Preload, "When accumulated gradients are loaded."
     )
-    accumulatorIOSchedule = Option(
-        one_of(ExecutionPhaseIOSchedule),
-        ExecutionPhaseIOSchedule.Preload,
-        "When accumulated gradients are loaded.",
-    )
-    schedule = Option(
-        one_of(ExecutionPhaseSchedule),
-        ExecutionPhaseSchedule.Interleaving,
-        "In which order the weights of a phase are updated.",
+    schedule = Setting(
+        ExecutionPhaseSchedule.Interleaving, "In which order the weights of a phase are updated."
     )
 
 
 class AccumulateOuterFragmentSettings(Settings):
     """How operations that follow the accumulation of gradients run."""
 
-    schedule = Option(
-        one_of(AccumulateOuterFragmentSchedule),
-        AccumulateOuterFragmentSchedule.Serial,
-        "In which order it runs.",
-    )
-    excludedVirtualGraphs = Option(
-        list_of(integer(0)), [], "Virtual graphs that are not computed beside others."
+    schedule = Setting(AccumulateOuterFragmentSchedule.Serial, "In which order it runs.")
+    excludedVirtualGraphs = Setting(
+        [], "Virtual graphs that are not computed beside others.", kind=list_of(integer(0))
     )
 
 
@@ -204,12 +181,14 @@ class AutomaticLossScalingSettings(Settings):
     gradients of what matrix products and convolutions multiply.
     """
 
-    enabled = Option(BOOL, False, "Whether it is.")
-    binEdgeLocation = Option(
-        PART, 0.125, "From where on an element is large, as a part of its type's largest number."
+    enabled = Setting(False, "Whether it is.")
+    binEdgeLocation = Setting(
+        0.125,
+        "From where on an element is large, as a part of its type's largest number.",
+        kind=PART,
     )
-    thresholdUpperCountProportion = Option(
-        PART, 1e-7, "The part of elements that may be large before the scale becomes less."
+    thresholdUpperCountProportion = Setting(
+        1e-7, "The part of elements that may be large before the scale becomes less.", kind=PART
     )
 
 
@@ -221,8 +200,8 @@ class ClipNormSettings(Settings):
         maxNorm: The largest norm of all their gradients together.
     """
 
-    weightIds = Option(list_of(TEXT), [], "Names of the weights.")
-    maxNorm = Option(NUMBER, 0.0, "The largest norm of their gradients together.")
+    weightIds = Setting([], "Names of the weights.", kind=list_of(TEXT))
+    maxNorm = Setting(0.0, "The largest norm of their gradients together.")
 
     def __init__(self, weightIds: list[str], maxNorm: float):
         super().__init__(weightIds, maxNorm)

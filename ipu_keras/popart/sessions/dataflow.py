@@ -5,7 +5,7 @@ from typing import Any
 
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.options.enumerations import AnchorReturnTypeId
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
 
 
 class AnchorReturnType:

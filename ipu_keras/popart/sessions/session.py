@@ -57,7 +57,7 @@ from ipu_keras.program.executable import Executable
 from ipu_keras.report import Report
 from ipu_keras.runtime import FeedMemory
 from ipu_keras.runtime.feed import SuperBatch
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.store.executable_cache import content_key
 from ipu_keras.tracing.lowering import LoweringError

@@ -30,7 +30,7 @@ from ipu_keras.popart.sessions.trained_step import TrainedStep
 from ipu_keras.popart.sessions.weight_update import WeightUpdate
 from ipu_keras.popart.sessions.weights import Weights, check_like
 from ipu_keras.program import Accumulation, Program
-from ipu_keras.settings.names import legible
+from ipu_keras.settings.arguments import legible
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 

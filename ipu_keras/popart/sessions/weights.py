@@ -9,7 +9,7 @@ import tensorflow as tf
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.values import LaidOutTensor, Order
 from ipu_keras.popart.options.logger import getLogger
-from ipu_keras.settings.counts import integer_in
+from ipu_keras.settings.arguments import integer_in
 
 
 class Weights:

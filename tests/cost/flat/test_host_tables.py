@@ -6,8 +6,8 @@ from dataclasses import replace
 from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, variable
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import host_seconds
 from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.machine.target import TARGETS
 
 GC200 = TARGETS["gc200"]

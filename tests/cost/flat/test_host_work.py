@@ -7,8 +7,8 @@ import pytest
 from hlo_graphs import argument, graph, inner_parameter, op, poplar_call
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import host_seconds
 from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.machine.target import TARGETS
 
 GC200 = TARGETS["gc200"]

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import all_reduce_seconds, reduce_scatter_seconds
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, LoopPart, Value
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.step_parts import attribute_parts
+from ipu_keras.cost.tile.exchange import all_reduce_seconds, reduce_scatter_seconds
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hlo_graphs import graph, op, staged_step, variable
 
-from ipu_keras.cost import exchange
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import all_gather_seconds, remote_seconds
 from ipu_keras.cost.passes import model_graph
+from ipu_keras.cost.tile import exchange
+from ipu_keras.cost.tile.exchange import all_gather_seconds, remote_seconds
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 

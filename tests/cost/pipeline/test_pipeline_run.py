@@ -4,11 +4,11 @@ import pytest
 from hlo_graphs import argument, forward_only, graph, op, staged_step
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import link_seconds
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.depth import depth_message
 from ipu_keras.cost.pipeline.schedule import Activity
+from ipu_keras.cost.tile.exchange import link_seconds
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import (

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.exchange import inter_ipu_copy_seconds
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.liveness import schedule
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.shards import shard
+from ipu_keras.cost.tile.exchange import inter_ipu_copy_seconds
 from ipu_keras.machine.target import TARGETS
 
 GC200 = TARGETS["gc200"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_keras.cost.products.convolution_planner import plan
+from ipu_keras.cost.products.convolution_planner import Plans, plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
@@ -266,3 +266,16 @@ def test_errors(arguments):
     message = f"`memory_proportion` of 0 or more, and at least one.*Received: .*{name}={value}"
     with pytest.raises(ValueError, match=message):
         plan(GC2, matmul(1, 8, 8, 8, "float16"), **arguments)
+
+
+GC200 = TARGETS["gc200"]
+
+
+def test_equal_products_have_one_plan():
+    plans = Plans(GC200)
+    first = plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.6)
+    assert first == plan(GC200, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.6)
+    assert plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.6) is first
+    # With less memory for it, it is another product.
+    less = plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.005)
+    assert less.temporary_bytes < first.temporary_bytes

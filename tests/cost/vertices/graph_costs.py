@@ -7,8 +7,8 @@ from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.fusion import deduplicate, fuse
 from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.products.planning_options import product_options
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.cost.vertices.families import cost_of
 from ipu_keras.machine.target import TARGETS
 

@@ -1,8 +1,8 @@
 """How much memory code and vertices need, by pencil and paper."""
 
 from ipu_keras.cost.flat.memory import Overhead
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.vertices.code import overhead_of
-from ipu_keras.cost.vertices.cost import Cost
 from ipu_keras.machine.target import TARGETS
 
 GC200 = TARGETS["gc200"]

@@ -4,8 +4,8 @@ import pytest
 from graph_costs import GC200, LAUNCH, SYNC, TILES, WAY, costs
 from hlo_graphs import argument, op, spec, variable
 
-from ipu_keras.cost.vertices import vertices
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.vertices.lookups import BatchedLookups, batched_gather_cost, batched_update_cost
 from ipu_keras.ir import Op
 from ipu_keras.machine.target import Confidence

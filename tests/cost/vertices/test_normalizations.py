@@ -9,7 +9,7 @@ from normalization_graphs import C, N, batch_norm, fused
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.fusion import deduplicate
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
 from ipu_keras.ir import Graph, Op
 
 

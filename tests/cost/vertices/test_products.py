@@ -4,11 +4,13 @@ import math
 
 import pytest
 from graph_costs import GC200, LAUNCH, costs
-from hlo_graphs import argument, op, variable
+from hlo_graphs import argument, op, spec, variable
 
 from ipu_keras.cost.products.convolution_planner import plan
-from ipu_keras.cost.products.convolutions import matmul
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.products.convolutions import Convolution, matmul
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.vertices.products import convolution_of, product_of
+from ipu_keras.ir import work_of
 from ipu_keras.machine.target import Confidence
 
 
@@ -35,7 +37,7 @@ def test_a_product_is_planned_in_the_shapes_of_its_operands():
     assert found.detail == best.method
 
 
-def product_of(dtype, depth=64):
+def square_product(dtype, depth=64):
     return costs(
         op("x", "parameter", (64, depth), role="argument", number=0, first_leaf=0, dtype=dtype),
         op("w", "parameter", (depth, 64), role="argument", number=1, first_leaf=1, dtype=dtype),
@@ -58,13 +60,125 @@ def product_of(dtype, depth=64):
     ("dtype", "as_if"), [("bfloat16", "float16"), ("int32", "float32"), ("complex64", "float32")]
 )
 def test_products_of_types_that_ipus_do_not_multiply_are_guessed(dtype, as_if):
-    assert product_of(as_if).confidence is not Confidence.GUESSED
-    assert product_of(dtype).confidence is Confidence.GUESSED
-    assert product_of(dtype).cycles == product_of(as_if).cycles
+    assert square_product(as_if).confidence is not Confidence.GUESSED
+    assert square_product(dtype).confidence is Confidence.GUESSED
+    assert square_product(dtype).cycles == square_product(as_if).cycles
 
 
 def test_a_product_of_nothing_is_zeros():
-    found = product_of("float32", depth=0)
+    found = square_product("float32", depth=0)
     assert found.vertex == "fill float32"
     zeros = vertices.fill(GC200, dtype="float32", num_elements=math.ceil(64 * 64 / found.tiles))
     assert found.compute_cycles == zeros.cycles + LAUNCH
+
+
+def dot(shape, contracting, batch=((), ())):
+    return op(
+        "dot",
+        "dot",
+        shape,
+        lhs_contracting_dimensions=contracting[0],
+        rhs_contracting_dimensions=contracting[1],
+        lhs_batch_dimensions=batch[0],
+        rhs_batch_dimensions=batch[1],
+    )
+
+
+PRODUCTS = [
+    # (32, 784) by (784, 256).
+    (
+        dot((32, 256), ((1,), (0,))),
+        [spec(32, 784), spec(784, 256)],
+        Convolution(1, (32,), (1,), 784, 256, dtype="float32"),
+    ),
+    # The gradient of the weights: (784, 256) = (32, 784)' (32, 256).
+    (
+        dot((784, 256), ((0,), (0,))),
+        [spec(32, 784, dtype="float16"), spec(32, 256, dtype="float16")],
+        Convolution(1, (784,), (1,), 32, 256, dtype="float16"),
+    ),
+    # 8 heads: (8, 64, 32) by (8, 32, 64), each head a group.
+    (
+        dot((8, 64, 64), ((2,), (1,)), ((0,), (0,))),
+        [spec(8, 64, 32), spec(8, 32, 64)],
+        Convolution(1, (64,), (1,), 8 * 32, 8 * 64, 8, dtype="float32"),
+    ),
+    # A scalar product.
+    (
+        dot((), ((0,), (0,))),
+        [spec(100, dtype="bfloat16"), spec(100, dtype="bfloat16")],
+        Convolution(1, (1,), (1,), 100, 1, dtype="float16"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("product", "inputs", "expected"), PRODUCTS)
+def test_products(product, inputs, expected):
+    found = product_of(product, inputs)
+    assert found == expected
+    assert found.flops == work_of(product, inputs).flops
+
+
+def convolution(output, window, **attributes):
+    """Of two spatial dimensions, with channels last, as TensorFlow has them."""
+    plain = {
+        "window_size": window,
+        "window_stride": (1, 1),
+        "base_dilation": (1, 1),
+        "window_dilation": (1, 1),
+        "input_feature_dimension": 3,
+        "kernel_output_feature_dimension": 3,
+        "output_batch_dimension": 0,
+        "output_feature_dimension": 3,
+        "output_spatial_dimensions": (1, 2),
+        "feature_group_count": 1,
+        "batch_group_count": 1,
+    }
+    return op("conv", "convolution", output, **{**plain, **attributes})
+
+
+CONVOLUTIONS = [
+    (
+        convolution((4, 56, 56, 64), (3, 3), window_stride=(2, 2)),
+        [spec(4, 113, 113, 32), spec(3, 3, 32, 64)],
+        Convolution(4, (56, 56), (3, 3), 32, 64, strides=(2, 2), dtype="float32"),
+    ),
+    # Depthwise.
+    (
+        convolution((4, 56, 56, 32), (3, 3), feature_group_count=32),
+        [spec(4, 58, 58, 32), spec(3, 3, 1, 32)],
+        Convolution(4, (56, 56), (3, 3), 32, 32, 32, dtype="float32"),
+    ),
+    # The gradient of the input of the first: strides are dilations of the gradient.
+    (
+        convolution((4, 113, 113, 32), (3, 3), base_dilation=(2, 2)),
+        [spec(4, 56, 56, 64), spec(3, 3, 64, 32)],
+        Convolution(4, (113, 113), (3, 3), 64, 32, input_dilations=(2, 2), dtype="float32"),
+    ),
+    # The gradient of the weights: the gradient is the kernel, samples are input channels.
+    (
+        convolution((32, 3, 3, 64), (56, 56), window_dilation=(2, 2)),
+        [spec(32, 113, 113, 4), spec(56, 56, 4, 64)],
+        Convolution(32, (3, 3), (56, 56), 4, 64, kernel_dilations=(2, 2), dtype="float32"),
+    ),
+    # Padded, and without its first position.
+    (
+        convolution((4, 56, 56, 64), (3, 3), window_padding=((1, 1), (-1, 2))),
+        [spec(4, 56, 57, 32), spec(3, 3, 32, 64)],
+        Convolution(4, (56, 56), (3, 3), 32, 64, dtype="float32", padding=((1, 1), (0, 2))),
+    ),
+    # In two groups of the batch: each half of the output channels sees half the samples.
+    (
+        convolution((3, 5, 5, 8), (7, 7), batch_group_count=2),
+        [spec(6, 11, 11, 4), spec(7, 7, 4, 8)],
+        Convolution(3, (5, 5), (7, 7), 8, 8, 2, dtype="float32"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("conv", "inputs", "expected"), CONVOLUTIONS)
+def test_convolutions(conv, inputs, expected):
+    found = convolution_of(conv, inputs)
+    assert found == expected
+    if max(found.input_dilations) == 1 and not any(map(any, found.padding)):
+        assert found.flops == work_of(conv, inputs).flops

@@ -3,7 +3,7 @@
 from graph_costs import GC200, LAUNCH, TILES, costs
 from hlo_graphs import argument, op
 
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.vertices.sorts import sort_cost
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Confidence

@@ -5,7 +5,7 @@ import math
 from graph_costs import GC200, LAUNCH, SYNC, TILES, WAY, costs
 from hlo_graphs import argument, op
 
-from ipu_keras.cost.vertices import vertices
+from ipu_keras.cost.tile import vertices
 
 
 def test_a_reduction_in_one_tile_is_one_stage():

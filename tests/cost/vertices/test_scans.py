@@ -8,8 +8,8 @@ from hlo_graphs import argument, op
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_keras.cost.vertices import vertices
-from ipu_keras.cost.vertices.cost import Cost
+from ipu_keras.cost.tile import vertices
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.vertices.scans import scan_cost
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Confidence

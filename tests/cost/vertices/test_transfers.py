@@ -6,7 +6,7 @@ import pytest
 from graph_costs import GC200, costs
 from hlo_graphs import argument, op
 
-from ipu_keras.cost.exchange import (
+from ipu_keras.cost.tile.exchange import (
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,

@@ -19,7 +19,7 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.program import Program
 
 # What is in the folder besides rewrites: how operations are replaced, and the table.
-MECHANISM = {"replacement", "table"}
+MECHANISM = {"all_rewrites", "replacement"}
 NAMES = [one.name for one in REWRITES]
 SPEC = TensorSpec((4, 6, 6, 2), "float32")
 

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 from replicas import in_groups, numbers, trace
 
+from ipu_keras.host.replicas.replica_variables import written_captures
+from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.host.rewrites.fused_batch_norms import batch_norms
-from ipu_keras.host.segments import replicate, written_captures
 from ipu_keras.keras.extensions.batch_norm import attach_batch_norm
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from ipu_keras.keras.extensions import data_checks
-from ipu_keras.keras.extensions.step_function import batch_format
+from ipu_keras.keras.extensions.batch_formats import batch_format
 
 
 def raises(message, error=ValueError):

@@ -10,6 +10,7 @@ from keras import tree
 
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions import model_extension
+from ipu_keras.keras.extensions.model_extension import Arguments
 
 IPU = "/job:localhost/replica:0/task:0/device:IPU:0"
 
@@ -546,3 +547,18 @@ def test_a_program_is_compiled_once_per_format_of_the_data(pair, data):
     assert len(model.train_function.executables) == 1
     model.fit(*data, batch_size=16, verbose=0)
     assert len(model.train_function.executables) == 2
+
+
+def method(self, x, y=2, *, z=3, **kwargs):
+    pass
+
+
+def test_arguments_are_bound_by_name_with_their_defaults():
+    arguments = Arguments(method)
+    assert arguments.bound(None, [1], {"z": 4}) == {"x": 1, "y": 2, "z": 4}
+    assert arguments.bound(None, [], {"x": 1, "_own": 5}) == {"x": 1, "y": 2, "z": 3, "_own": 5}
+
+
+def test_arguments_that_the_method_does_not_take():
+    with pytest.raises(TypeError, match=r"^missing a required argument: 'x'$"):
+        Arguments(method).bound(None, [], {})

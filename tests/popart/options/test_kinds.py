@@ -12,6 +12,7 @@ from ipu_keras.popart.options.kinds import (
     choice,
     dict_of,
     integer,
+    kind_of,
     list_of,
     one_of,
     set_of,
@@ -171,3 +172,23 @@ class TestContainers:
         values.append("more")
         again.append("other")
         assert list(kept) == values[:-1]
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"),
+    [
+        (False, "a bool"),
+        (0, "an int"),
+        (0.5, "a float"),
+        ("", "a str"),
+        (DotCheck.Final, "a DotCheck"),
+        (TensorLocation(), "a TensorLocation"),
+    ],
+)
+def test_kinds_that_follow_from_defaults(default, expected):
+    assert kind_of(default).expected == expected
+
+
+def test_integers_are_from_0_on():
+    with pytest.raises(popart_exception, match=r"^`option` must be at least 0, and less than 2"):
+        kind_of(3).taken("option", -1)

@@ -4,23 +4,23 @@ import inspect
 import pytest
 
 from ipu_keras.popart.options.enumerations import ExecutionPhaseSchedule, TensorStorage
-from ipu_keras.popart.options.kinds import BOOL, TEXT, dict_of, integer, one_of, set_of
-from ipu_keras.popart.options.option import Effect, Option, Settings
+from ipu_keras.popart.options.kinds import TEXT, dict_of, integer, one_of, set_of
+from ipu_keras.popart.options.option import Effect, Setting, Settings
 
 
 class Inner(Settings):
     """Settings of this test."""
 
-    size = Option(integer(1), 4, "How large it is.")
-    storage = Option(one_of(TensorStorage), TensorStorage.OnChip, "Where it is.")
+    size = Setting(4, "How large it is.", kind=integer(1))
+    storage = Setting(TensorStorage.OnChip, "Where it is.")
 
 
 class Outer(Settings):
     """Options of this test."""
 
-    isLarge = Option(BOOL, False, "Whether it is large.", Effect.RESULTS)
-    inner = Option(one_of(Inner), Inner(), "What it has.")
-    texts = Option(dict_of(TEXT), {"a": "b"}, "What it is called.", Effect.NONE)
+    isLarge = Setting(False, "Whether it is large.", Effect.RESULTS)
+    inner = Setting(Inner(), "What it has.")
+    texts = Setting({"a": "b"}, "What it is called.", Effect.NONE, kind=dict_of(TEXT))
 
 
 def test_options_are_documented():
@@ -35,7 +35,7 @@ def test_options_are_documented():
 
 
 def test_a_set_is_documented_as_scripts_write_it():
-    option = Option(set_of(one_of(TensorStorage)), {*TensorStorage}, "Where it may be.")
+    option = Setting({*TensorStorage}, "Where it may be.", kind=set_of(one_of(TensorStorage)))
     assert option.__doc__ == (
         "Where it may be. A set, each item a TensorStorage; "
         "{TensorStorage.OffChip, TensorStorage.OnChip} at first."

@@ -1,0 +1,1 @@
+"""Costs what one tile does: vertices, exchange, and the copies of tiles for input and output."""

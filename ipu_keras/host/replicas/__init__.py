@@ -1,0 +1,1 @@
+"""Runs all replicas of a program on the host, from the trace of one."""
