@@ -48,7 +48,7 @@ def profile(
             models as `fit` feeds them, with floating point numbers of Keras's `floatx`.
         mode: For a model `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
-        **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
+        **options: `target` (`"gc2"`, `"gc200"`, `"bow"`, `"c600"` or a `Target`; defaults to
             `"gc200"`; of a model that was made in an `IPUStrategy`'s scope, this and other options
             default to what the active `IPUConfig` says), `name`, `batch_size`, the samples of a
             step (by default the first axis of the specs of a model, and unknown of a function),
