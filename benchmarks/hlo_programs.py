@@ -89,6 +89,7 @@ def convolution(
         groups: Convolutions that share nothing.
     """
     field = -(-size // stride)
+    zeros = max((field - 1) * stride + kernel - size, 0)
     convolved = operation(
         "y",
         "convolution",
@@ -103,6 +104,7 @@ def convolution(
         kernel_output_feature_dimension=3,
         window_size=(kernel, kernel),
         window_stride=(stride, stride),
+        window_padding=((zeros // 2, zeros - zeros // 2),) * 2,
         base_dilation=(1, 1),
         window_dilation=(1, 1),
         feature_group_count=groups,

@@ -55,7 +55,7 @@ _EXAMPLES = {
 # Options by name: the function that reads a value, and its meaning for `--help`.
 _Options = dict[str, tuple[Callable[[str], object], str]]
 _OPTIONS: _Options = {
-    "target": (str, "gc2, gc200 (the default) or bow"),
+    "target": (str, "gc2, gc200 (the default), bow or c600"),
     "dtype": (str, "float16 or float32 for all floating point numbers"),
     "num-ipus": (int, "IPUs that share the layers: 1, 2, 4, ..."),
     "num-replicas": (int, "copies of the model, with a batch each"),

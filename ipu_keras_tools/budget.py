@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 # Copied from `ipu_keras.machine.target`, whose import takes seconds; a test compares the two.
-TARGETS = ("gc2", "gc200", "bow")
+TARGETS = ("gc2", "gc200", "bow", "c600")
 MOST_IPUS = 16
 
 
@@ -15,7 +15,7 @@ class Budget:
     """What a program may cost, and on which hardware.
 
     Args:
-        target: The hardware, `"gc2"`, `"gc200"` or `"bow"`.
+        target: The hardware, `"gc2"`, `"gc200"`, `"bow"` or `"c600"`.
         num_ipus: The most IPUs that it may take, 1 to 16.
         max_cycles: The most cycles of a step; `None` for any number.
         max_tile_memory: The largest share of a tile's memory that may be in use on the fullest

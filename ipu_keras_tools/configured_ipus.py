@@ -22,8 +22,9 @@ class ConfiguredIpus:
 
     Args:
         num_ipus: The number of IPUs that `/device:IPU:0` has.
-        target: `"gc2"`, `"gc200"` or `"bow"`: the hardware that reports are for. Whether a
-            program that runs fits is asked of a GC200 for a Bow, which has the same memory.
+        target: `"gc2"`, `"gc200"`, `"bow"` or `"c600"`: the hardware that reports are for. Whether
+            a program that runs fits is asked of a GC200 for a Bow or a C600, which have the same
+            memory.
         config: The active configuration of the system.
         strategy: An `IPUStrategy` for the device.
     """
@@ -51,7 +52,7 @@ def configured_ipus(num_ipus: int, target: str) -> Iterator[ConfiguredIpus]:
         if num_ipus not in _SIZES or target == "gc2":
             os.environ[ENVIRONMENT_VARIABLE] = f"{flags or ''} --use_ipu_model".strip()
             versions = {name: version for version, name in VERSIONS.items()}
-            config.ipu_model.version = "ipu2" if target == "bow" else versions[target]
+            config.ipu_model.version = versions[target] if target == "gc2" else "ipu2"
         config.configure_ipu_system()
         yield ConfiguredIpus(num_ipus, target, config, IPUStrategy())
     finally:

@@ -48,11 +48,11 @@ def profile(
             models as `fit` feeds them, with floating point numbers of Keras's `floatx`.
         mode: For a model `"train"`, `"test"` or `"predict"`. Defaults to
             `"train"` if it is compiled and labels are given, else `"predict"`.
-        **options: `target` (`"gc2"`, `"gc200"`, `"bow"` or a `Target`; defaults to
+        **options: `target` (`"gc2"`, `"gc200"`, `"bow"`, `"c600"` or a `Target`; defaults to
             `"gc200"`; of a model that was made in an `IPUStrategy`'s scope, this and other options
             default to what the active `IPUConfig` says), `name`, `batch_size`, the samples of a
             step (by default the first axis of the specs of a model, and unknown of a function),
-            and those of `ModelOptions`: `available_memory_proportion`, `convolution_options` and
+            and those of `CostOptions`: `available_memory_proportion`, `convolution_options` and
             `matmul_options` (as `poplar_options` of the configuration; what has no model gives a
             warning), `outlining`, `steps_per_execution` (by default that of `compile`, if stages
             and accumulation allow it, as `fit` has it), `dtype` (`"float16"` or `"float32"`: all
@@ -127,7 +127,7 @@ def what_if(
             array; by default the specs stay as they are.
         **choices: Lists, ranges or arrays of values, or single ones, for what `profile` takes:
             `target`, `dtype`, `num_ipus`, `recomputation`, `available_memory_proportion`,
-            `steps_per_execution` and the others of `ModelOptions`.
+            `steps_per_execution` and the others of `CostOptions`.
 
     Returns:
         A table of the combinations, with a star at the smallest that fits: of those with

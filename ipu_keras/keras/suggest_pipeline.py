@@ -48,7 +48,7 @@ def suggest_pipeline(
             made in an `IPUStrategy`'s scope, this and `options` default to what the active
             `IPUConfig` says.
         schedule: Schedule of the pipeline, which says how many activations wait.
-        **options: Fields of `ModelOptions`: `available_memory_proportion`, `dtype`,
+        **options: Fields of `CostOptions`: `available_memory_proportion`, `dtype`,
             `gradient_accumulation_count` (2 if a model is trained), `num_replicas`.
 
     Returns:

@@ -25,6 +25,7 @@ SOURCES: Mapping[str, str] = {
     "auto pipeline": "Graphcore ipu_tensorflow_addons, auto-pipelining cluster information",
     "ipu-stack": "osmarks, ipu-stack, measured on a C600 (third party)",
     "tessellate": "Graphcore Research, tessellate-ipu notebooks, measured on Bow",
+    "benchmark report": "ByteDance, ByteMLPerf, reports of the IPU and their configurations",
     "machine white paper": "Cambrian-AI Research, white paper on Graphcore's IPU-M2000",
     "caller": "given by the caller",
 }
@@ -61,7 +62,7 @@ class Target:
     """One generation of IPU and the system around it.
 
     Args:
-        name: One of `"gc2"`, `"gc200"` and `"bow"`.
+        name: One of `"gc2"`, `"gc200"`, `"bow"` and `"c600"`.
         clock_hz: Tile cycles per second.
         num_tiles: Tiles of one IPU.
         tile_bytes: SRAM of one tile, in bytes.
@@ -87,6 +88,7 @@ class Target:
         host_bytes_per_second: Bandwidth between the host and one IPU.
         host_latency_cycles: Beginning and end of a copy between host and IPU.
         stack_bytes: Stacks of one tile's threads.
+        sdk: Release of Graphcore's software whose libraries plan and compute.
         remote_bytes_per_second: Bandwidth between the memory of a machine and all of its IPUs.
         machine_ipus: IPUs of a machine, which share that memory.
         has_measured_convolutions: Whether times of convolutions on this hardware were published,
@@ -125,6 +127,7 @@ class Target:
     host_bytes_per_second: float
     host_latency_cycles: int
     stack_bytes: int = 3168
+    sdk: float = 3.4
     remote_bytes_per_second: float = 20.0e9
     machine_ipus: int = 4
     has_measured_convolutions: bool = False
@@ -184,6 +187,24 @@ class Target:
             provenance={**self.provenance, **given},
         )
 
+    def with_sdk(self, release: float) -> "Target":
+        """Returns the target with the software of another release, as far as that differs.
+
+        Example: Its small programs left no room for a stack of as many bytes.
+
+        >>> old = TARGETS["gc200"].with_sdk(2.0)
+        >>> old.sdk, old.stack_bytes, TARGETS["gc200"].stack_bytes
+        (2.0, 0, 3168)
+        """
+        declared = _FIRST_DECLARED_STACKS <= release < _LAST_DECLARED_STACKS
+        return self.with_numbers(sdk=release, stack_bytes=0 if declared else _UNKNOWN_STACK)
+
+
+# Of code whose need nobody says, in reports before 1.4 and since 3.0. In between, codelets in
+# assembler say theirs, most of them 0 and the others some tens of bytes: the fullest tile of a
+# reduction on the IPU Model has 888 bytes in all (SDK 2.0), of small programs below 500 (2.2).
+_UNKNOWN_STACK = 3168
+_FIRST_DECLARED_STACKS, _LAST_DECLARED_STACKS = 1.4, 3.0
 
 _C, _D, _G = Confidence.CALIBRATED, Confidence.DERIVED, Confidence.GUESSED
 
@@ -197,7 +218,7 @@ _MK1: dict[str, Provenance] = {
     "num_tiles": Provenance("microbenchmarks"),
     "tile_bytes": Provenance("microbenchmarks"),
     "memory_element_bytes": Provenance("graph analyser"),
-    "code_region_bytes": Provenance("microbenchmarks", _G),
+    "code_region_bytes": Provenance("poplibs"),
     "num_workers": Provenance("microbenchmarks"),
     "vector_bytes": Provenance("microbenchmarks"),
     "amp_flops": Provenance("microbenchmarks"),
@@ -215,6 +236,8 @@ _MK1: dict[str, Provenance] = {
     "host_bytes_per_second": Provenance("microbenchmarks", _C),
     "host_latency_cycles": Provenance("microbenchmarks", _C),
     "stack_bytes": Provenance("memory guide", _G),
+    # The formulas of vertices are those of that time.
+    "sdk": Provenance("poplibs"),
     # Of machines with IPUs of the second generation; those before had no such memory.
     "remote_bytes_per_second": Provenance("machine white paper", _G),
     "machine_ipus": Provenance("machine white paper"),
@@ -247,8 +270,8 @@ _GC2 = Target(
     num_tiles=1216,
     tile_bytes=256 * 1024,
     memory_element_bytes=32 * 1024,
-    # No limit is published: all of it.
-    code_region_bytes=256 * 1024,
+    # On poplibs' IPU Model, partials of the smallest products lie from 131,072 on.
+    code_region_bytes=128 * 1024,
     amp_flops={_HALF_IN_HALF: 64, _HALF_IN_FLOAT: 64, _FLOAT: 16},
     conv_units={_HALF_IN_HALF: 8, _HALF_IN_FLOAT: 8, _FLOAT: 4},
     weight_load_bytes=8,
@@ -259,6 +282,8 @@ _GC2 = Target(
     link_bytes_per_second=55.0e9,
     host_bytes_per_second=5.86e9,
     host_latency_cycles=14_000,
+    # Of the microbenchmarks, which had poplibs' tag 1.0.49.
+    sdk=1.0,
     # By the microbenchmarks, of which `benchmarks/hardware/convolutions_gc2.csv` has the numbers.
     has_measured_convolutions=True,
     provenance=_MK1,
@@ -290,7 +315,15 @@ _BOW = dataclasses.replace(
     provenance={**_GC200.provenance, "clock_hz": Provenance("documents")},
 )
 
-TARGETS: Mapping[str, Target] = {target.name: target for target in (_GC2, _GC200, _BOW)}
+_C600 = dataclasses.replace(
+    _GC200,
+    name="c600",
+    # 280 TFLOPS of float16 on 1,472 tiles, of which each has 128 operations in a cycle.
+    clock_hz=1.486e9,
+    provenance={**_GC200.provenance, "clock_hz": Provenance("benchmark report")},
+)
+
+TARGETS: Mapping[str, Target] = {target.name: target for target in (_GC2, _GC200, _BOW, _C600)}
 DEFAULT_TARGET = "gc200"
 
 
@@ -298,7 +331,7 @@ def target_named(name: str) -> Target:
     """Returns the target of a name.
 
     Args:
-        name: One of `"gc2"` (Mk1), `"gc200"` (Mk2) and `"bow"`.
+        name: One of `"gc2"` (Mk1), `"gc200"` (Mk2), `"bow"` and `"c600"` (a card for inference).
 
     Raises:
         ValueError: No target has that name.

@@ -77,7 +77,7 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
     Args:
         device: Name or ordinal of a configured device.
         **options: `target`; `batch_size`, if that is not the first axis of what the program is
-            fed; and those of `ModelOptions` except `steps_per_execution`, which is the
+            fed; and those of `CostOptions` except `steps_per_execution`, which is the
             program's. They override what the active `IPUConfig` says of the same.
 
     Returns:

@@ -80,7 +80,7 @@ def place_with(place: LayerPlace, texts: Mapping[str, str]) -> LayerPlace:
 
     Example:
 
-    >>> place = place_with(Place("dense"), {"IPU_SHARD": "1", "PARTIALS_TYPE": "half"})
+    >>> place = place_with(LayerPlace("dense"), {"IPU_SHARD": "1", "PARTIALS_TYPE": "half"})
     >>> place.layer, place.shard, place.partials_dtype
     ('dense', 1, 'float16')
     """

@@ -33,7 +33,11 @@ def test_it_is_written_as_its_marker():
         ({"max_tile_memory": 0}, ValueError, "above 0 and at most 1. Received: max_tile_memory=0"),
         ({"max_tile_memory": "1"}, TypeError, "above 0 and at most 1. Received: '1' of type str"),
         ({"max_tile_memory": True}, TypeError, "at most 1. Received: True of type bool"),
-        ({"target": ["bow"]}, ValueError, r"one of gc2, gc200, bow. Received: target=\['bow'\]"),
+        (
+            {"target": ["bow"]},
+            ValueError,
+            r"one of gc2, gc200, bow, c600. Received: target=\['bow'\]",
+        ),
         ({"cycles": 1}, TypeError, "no argument `cycles`. Did you mean `max_cycles`"),
     ],
 )

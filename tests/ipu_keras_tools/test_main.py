@@ -147,7 +147,10 @@ class TestProfile:
             (("models:net", "8x"), "SPEC must be a shape and type such as 32x784"),
             (("models:net", "8:float3"), "TensorFlow has no type 'float3'"),
             (("models:net", "8", "8x64"), "Invalid input shape for input"),
-            (("models:net", "8x64", "--target", "gc3"), "`target` must be one of gc2, gc200, bow"),
+            (
+                ("models:net", "8x64", "--target", "gc3"),
+                "`target` must be one of gc2, gc200, bow, c600",
+            ),
             (("models:net", "8x64", "--mode", "fit"), "`mode` must be one of train, test, predict"),
         ],
     )

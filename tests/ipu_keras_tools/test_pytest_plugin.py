@@ -199,7 +199,10 @@ def test_nothing_is_left():
     [
         ("'bow'", "`ipu_fits` takes named arguments only: *. Received: 'bow'"),
         ("max_cycle=1", "`ipu_fits` has no argument `max_cycle`. Did you mean `max_cycles`? *"),
-        ("target='gc300'", "`target` must be one of gc2, gc200, bow. Received: target='gc300'"),
+        (
+            "target='gc300'",
+            "`target` must be one of gc2, gc200, bow, c600. Received: target='gc300'",
+        ),
         ("num_ipus=17", "`num_ipus` must be a positive integer, at most 16. Received: num_ipus=17"),
         ("max_cycles=1.5", "`max_cycles` must be a positive integer. Received: 1.5 of type float"),
         ("max_tile_memory=90", "`max_tile_memory` must be a share of *. Received: *=90"),

@@ -160,7 +160,7 @@ def test_a_directory_of_executables_serves_other_processes(run_forked, monkeypat
             (IMAGES,),
             {"target": "gc3"},
             ValueError,
-            "one of gc2, gc200, bow. Received: target='gc3'",
+            "one of gc2, gc200, bow, c600. Received: target='gc3'",
         ),
         ((IMAGES,), {"batches": 3}, TypeError, "batches"),
         ((3,), {}, TypeError, r"Pass `tf.TensorSpec\(shape, dtype\)`.*Received: 3 of type int"),

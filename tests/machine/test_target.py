@@ -21,6 +21,7 @@ from ipu_keras.machine.target import (
         ("gc2", 318_767_104, 124.5e12, 31.1e12),
         ("gc200", 940_572_672, 250.6e12, 62.6e12),
         ("bow", 940_572_672, 348.6e12, 87.1e12),
+        ("c600", 940_572_672, 280e12, 70e12),
     ],
 )
 def test_peaks_of_an_ipu(name, memory, half, single):
@@ -36,13 +37,13 @@ def test_a_tile_is_made_of_elements_and_code_has_some_of_them(target):
     for size in (target.tile_bytes, target.code_region_bytes):
         assert size % target.memory_element_bytes == 0
     assert target.code_region_bytes <= target.tile_bytes
-    assert target.interleaved_bytes == {"gc2": 256 * 1024}.get(target.name, 416 * 1024)
+    assert target.interleaved_bytes == {"gc2": 128 * 1024}.get(target.name, 416 * 1024)
     smaller = target.with_numbers(tile_bytes=1000)  # of which all is the region of instructions
     assert smaller.interleaved_bytes == 1000
 
 
 def test_another_name():
-    with pytest.raises(ValueError, match=r"one of gc2, gc200, bow\. Received: target='gc3'"):
+    with pytest.raises(ValueError, match=r"one of gc2, gc200, bow, c600\. Received: target='gc3'"):
         target_named("gc3")
 
 

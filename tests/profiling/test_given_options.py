@@ -9,8 +9,8 @@ from image_classifier import IMAGES
 from ipu_keras import last_report, profile, what_if
 
 BAD_OPTIONS = [
-    ({"target": "x"}, ValueError, "one of gc2, gc200, bow. Received: target='x'"),
-    ({"target": 3}, ValueError, "one of gc2, gc200, bow, or a Target. Received: target=3"),
+    ({"target": "x"}, ValueError, "one of gc2, gc200, bow, c600. Received: target='x'"),
+    ({"target": 3}, ValueError, "one of gc2, gc200, bow, c600, or a Target. Received: target=3"),
     ({"num_ipus": 3}, ValueError, "a power of two: .*Received: num_ipus=3"),
     ({"batch_size": -1}, ValueError, "`batch_size` must be a positive .*Received: batch_size=-1"),
     ({"batch_size": "abc"}, ValueError, "Received: batch_size='abc'"),

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ipu_keras.cost.products import convolution_vertices as vertices
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
@@ -62,6 +63,11 @@ def weight_bytes(convolution: Convolution) -> int:
     return math.prod(convolution.kernel) * channels * element_bytes(convolution.dtype)
 
 
+def output_bytes(convolution: Convolution) -> int:
+    positions = convolution.batch * math.prod(convolution.field)
+    return positions * convolution.out_channels * element_bytes(convolution.dtype)
+
+
 def _flattened(convolution: Convolution) -> Convolution:
     """Returns the convolution with batch and field as one dimension."""
     # A kernel of one element has no neighbourhood.
@@ -74,6 +80,7 @@ def _flattened(convolution: Convolution) -> Convolution:
         strides=(1,),
         input_dilations=(1,),
         kernel_dilations=(1,),
+        padding=(),
     )
 
 
@@ -83,6 +90,8 @@ def _expanded(form: ConvolutionForm, dimensions: range) -> ConvolutionForm:
     kernel = [1 if i in dimensions else size for i, size in enumerate(convolution.kernel)]
     strides = [1 if i in dimensions else s for i, s in enumerate(convolution.strides)]
     dilations = [1 if i in dimensions else d for i, d in enumerate(convolution.kernel_dilations)]
+    # Zeros are copied as what they are among.
+    padding = [(0, 0) if i in dimensions else p for i, p in enumerate(convolution.padding)]
     # Each element becomes a copy of the input (poplibs expands dimensions). 3 channels fill 3 of
     # the matrix unit's 16 inputs; 7 x 7 x 3 in one fill 147 of 160.
     factor = math.prod(convolution.kernel) // math.prod(kernel)
@@ -91,6 +100,7 @@ def _expanded(form: ConvolutionForm, dimensions: range) -> ConvolutionForm:
         kernel=tuple(kernel),
         strides=tuple(strides),
         kernel_dilations=tuple(dilations),
+        padding=tuple(padding),
         in_channels=convolution.in_channels * factor,
     )
     together = form.in_channels * element_bytes(convolution.dtype)
@@ -98,6 +108,47 @@ def _expanded(form: ConvolutionForm, dimensions: range) -> ConvolutionForm:
     num_bytes = input_bytes(expanded) + weight_bytes(expanded)
     copies = (*form.copies, (num_bytes, together))
     return ConvolutionForm(form.method, expanded, (*form.transforms, "expand"), copies)
+
+
+def _flattened_to_channels(form: ConvolutionForm) -> ConvolutionForm:
+    """Returns the form with inputs and outputs along short dimensions of the input as channels."""
+    convolution = form.convolution
+    # Of such a dimension, nearly all that the kernel meets is padding: each output takes each
+    # input, with an element of the kernel of their own (poplibs flattens to output channels).
+    short = [i < k and n > 1 for i, k, n in _dimensions(convolution)]
+    if not any(short):
+        return form
+    ins = math.prod(
+        i for i, is_short in zip(convolution.input_field, short, strict=True) if is_short
+    )
+    outs = math.prod(n for n, is_short in zip(convolution.field, short, strict=True) if is_short)
+
+    def others(sizes: tuple, rest: Any) -> tuple:
+        return tuple(rest if is_short else n for n, is_short in zip(sizes, short, strict=True))
+
+    flat = dataclasses.replace(
+        convolution,
+        field=others(convolution.field, 1),
+        kernel=others(convolution.kernel, 1),
+        strides=others(convolution.strides, 1),
+        input_dilations=others(convolution.input_dilations, 1),
+        kernel_dilations=others(convolution.kernel_dilations, 1),
+        padding=others(convolution.padding, (0, 0)),
+        in_channels=convolution.in_channels * ins,
+        out_channels=convolution.out_channels * outs,
+    )
+    size = element_bytes(convolution.dtype)
+    copies = (
+        *form.copies,
+        (weight_bytes(flat), form.in_channels * size),
+        (output_bytes(flat), form.out_channels * size),
+    )
+    return ConvolutionForm(form.method, flat, (*form.transforms, "flatten to channels"), copies)
+
+
+def _dimensions(convolution: Convolution) -> Iterator[tuple[int, int, int]]:
+    """Yields inputs without padding, kernel elements and outputs of each dimension."""
+    yield from zip(convolution.input_field, convolution.kernel, convolution.field, strict=True)
 
 
 def _combined(form: ConvolutionForm) -> ConvolutionForm:
@@ -140,9 +191,12 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionFo
     bases = [plain]
     if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
         bases.append(_combined(plain))
+    flat = _flattened_to_channels(plain)
+    if flat is not plain:
+        bases.append(flat)
     for base in bases:
         yield _on_matrix_unit(base)
-        for dimensions in _expandable(convolution):
+        for dimensions in _expandable(base.convolution):
             yield _on_matrix_unit(_expanded(base, dimensions))
     if math.prod(convolution.kernel) == 1:
         flat = dataclasses.replace(plain, convolution=_flattened(convolution))

@@ -43,7 +43,8 @@ class ConvolutionPlan:
     Args:
         method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"` or `"outer product"`.
         transforms: What happens to the tensors first: `"expand"` (elements of the kernel become
-            channels), `"combine groups"`, `"pad channels"`.
+            channels), `"flatten to channels"` (outputs and inputs along a dimension do),
+            `"combine groups"`, `"pad channels"`.
         batch_split: Parts of the batch; 1 where it is one with the field.
         field_splits: Parts of the field, by dimension of the transformed field.
         kernel_split: Parts of the kernel's first dimension.
@@ -54,6 +55,7 @@ class ConvolutionPlan:
         transform_cycles: Cycles of transforms, and of slices of serial steps.
         exchange_bytes: Bytes that the busiest tile receives.
         temporary_bytes: Bytes that the fullest tile needs beside operands and result.
+        interleaved_bytes: Those of them that have to lie in interleaved memory.
     """
 
     method: str
@@ -73,6 +75,7 @@ class ConvolutionPlan:
     transform_cycles: int
     exchange_bytes: int
     temporary_bytes: int
+    interleaved_bytes: int
     confidence: Confidence
 
     @property
@@ -171,6 +174,10 @@ class _Share:
 
     positions: Array
     row: Array
+    # Rows of a sample, and what is left of them and of a row's positions beside padding.
+    rows: Array
+    met_rows: Array
+    met_in_row: Array
     kernel_rows: Array
     in_channels: Array
     out_channels: Array
@@ -191,6 +198,7 @@ class _Share:
         in_groups = ceil_divide(form.in_channels, in_grain * grid[_IN] * grid[_SERIAL_IN])
         out_groups = ceil_divide(form.out_channels, out_grain * grid[_OUT] * grid[_SERIAL_OUT])
         positions = batch * np.prod(field, axis=0)
+        shares = [convolution.met_share(i, n) for i, n in enumerate(field)]
         kernel = kernel_rows * math.prod(convolution.kernel[1:])
         extents = [convolution.input_extent(i, n) for i, n in enumerate(field)]
         # Of a split kernel, a tile reads what its rows of the kernel reach.
@@ -200,6 +208,12 @@ class _Share:
         return cls(
             positions=positions,
             row=field[-1],
+            rows=np.prod(field[:-1], axis=0) + np.zeros_like(positions),
+            met_rows=np.prod(
+                [n * met for n, met in zip(field[:-1], shares[:-1], strict=True)], axis=0
+            )
+            + np.zeros(len(positions)),
+            met_in_row=field[-1] * shares[-1],
             kernel_rows=kernel_rows,
             in_channels=in_groups * in_grain,
             out_channels=out_groups * out_grain,
@@ -230,10 +244,10 @@ def _vertex_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Arra
         return vertices.amp_nx1(
             target,
             field_elements=share.positions,
-            row_elements=ceil_divide(share.row, convolution.input_dilations[-1]),
+            row_elements=_rounded_up(share.met_in_row / convolution.input_dilations[-1]),
             kernel_rows=share.kernel_rows * middle,
             kernel_columns=columns,
-            dilation=math.prod(convolution.input_dilations),
+            worker_elements=_met_by_worker(target, convolution, share),
             **types,
             **groups,
         )
@@ -250,12 +264,32 @@ def _vertex_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Arra
     return vertices.horizontal_mac(
         target,
         dtype=convolution.dtype,
-        field_elements=ceil_divide(share.positions, math.prod(convolution.input_dilations)),
+        field_elements=np.minimum(
+            ceil_divide(share.positions, math.prod(convolution.input_dilations)),
+            target.num_workers * _met_by_worker(target, convolution, share),
+        ),
         kernel_elements=share.kernel_rows * middle * columns,
         in_channels=share.in_channels,
         out_channels=share.out_channels,
         conv_groups=share.groups,
     )
+
+
+def _met_by_worker(target: Target, convolution: Convolution, share: _Share) -> Array:
+    """Returns the positions of the busiest worker that an element of the kernel meets inputs at."""
+    # Workers share the positions of a tile, sample by sample and row by row, whether they meet an
+    # input or not: one inside the field has no padding until it has whole rows, or whole samples.
+    own = ceil_divide(share.positions, target.num_workers)
+    rows = own / share.row
+    samples, rest = np.divmod(rows, share.rows)
+    met = samples * share.met_rows + np.minimum(rest, share.met_rows)
+    positions = np.where(rows < 1, np.minimum(own, share.met_in_row), met * share.met_in_row)
+    return _rounded_up(positions / math.prod(convolution.input_dilations))
+
+
+def _rounded_up(positions: Array) -> Array:
+    # What is whole but for the rounding of shares is not the next number.
+    return np.ceil(positions - 1e-6).astype(np.int64)
 
 
 def _slic_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Array:
@@ -407,6 +441,7 @@ def _plan_of(
         transform_cycles=math.ceil(cost.transform[index]),
         exchange_bytes=math.ceil(cost.exchange_bytes[index]),
         temporary_bytes=math.ceil(cost.temporary_bytes[index]),
+        interleaved_bytes=math.ceil(cost.interleaved_bytes[index]),
         confidence=Confidence.CALIBRATED if _is_measured(target, form) else Confidence.DERIVED,
     )
 

@@ -27,6 +27,11 @@ def channels_per_unit(dtype: str) -> int:
     return WEIGHT_BYTES_PER_UNIT // element_bytes(dtype)
 
 
+def _is_1_0(target: Target) -> bool:
+    # Workers keep their state between calls since 1.1.11.
+    return target.sdk < 1.1
+
+
 def row_cycles(target: Target, *, dtype: str, partials_dtype: str) -> int:
     """Returns the cycles in which the matrix unit takes one position of the field.
 
@@ -89,6 +94,10 @@ def amp_1x1(
     ...             field_elements=2048, in_groups=1, out_groups=1))
     8521
     """
+    if _is_1_0(target) and dtype == "float16":
+        return _amp_1x1_of_1_0(
+            target, partials_dtype, field_elements, in_groups, out_groups, conv_groups
+        )
     workers = target.num_workers
     row = row_cycles(target, dtype=dtype, partials_dtype=partials_dtype)
     load = _weight_load_cycles(target, dtype, partials_dtype)
@@ -105,6 +114,32 @@ def amp_1x1(
     return start + conv_groups * (first + others)
 
 
+def _amp_1x1_of_1_0(
+    target: Target,
+    partials_dtype: str,
+    field_elements: Count,
+    in_groups: Count,
+    out_groups: Count,
+    conv_groups: Count,
+) -> Count:
+    """Costs the vertex of poplibs' tag 1.0.49 for halves, which stores zeros in its first pass."""
+    workers = target.num_workers
+    load = _weight_load_cycles(target, "float16", partials_dtype)
+    is_wide = partials_dtype == "float32"
+    narrow, zeroing = (0, 4) if is_wide else (2, 2)
+
+    def pass_of(elements: Count, is_first: bool) -> Count:
+        short = (28, 41 + narrow, 42 + narrow)
+        conditions = [elements == 0, elements == 1, elements == 2]
+        cycles = np.select(conditions, short, 43 + narrow + 4 * (elements - 3))
+        return cycles + (2 + zeroing * elements if is_first else 0)
+
+    slowest = ceil_divide(field_elements, workers)
+    first = 11 + 10 + out_groups * (18 + 6 + load + workers * pass_of(slowest, True))
+    later = 13 + out_groups * (18 + 6 + load + workers * pass_of(slowest, False))
+    return 50 + conv_groups * (first + (in_groups - 1) * later)
+
+
 def row_segments(num_elements: Count, row_elements: Count) -> Count:
     """Returns the rows that the worst contiguous run of positions touches.
 
@@ -119,14 +154,24 @@ def row_segments(num_elements: Count, row_elements: Count) -> Count:
     return np.where(aligned, ceil_divide(num_elements, row_elements), straddling)
 
 
-def _amp_nx1_worker(dtype: str, row: int, num_elements: Count, segments: Count) -> Count:
+def _amp_nx1_worker(
+    target: Target,
+    dtype: str,
+    partials_dtype: str,
+    row: int,
+    num_elements: Count,
+    segments: Count,
+) -> Count:
     """Returns the cycles of one worker for one element of the kernel."""
     is_half = dtype == "float16"
+    setup = 7 if _is_1_0(target) else 0  # of each row
     call = 18 if is_half else 17
+    if _is_1_0(target):
+        call = 20 if partials_dtype == "float16" else 19
     fixed = 34 - 3 * 4 if is_half else 45 - 3 * 8
     # The pipeline of the loop over positions takes three of them to fill.
     unfilled = np.where(num_elements < 3 * segments, 3, 0)
-    return call + segments * (3 + fixed - 9 + unfilled) + row * num_elements
+    return call + segments * (3 + fixed - 9 + setup + unfilled) + row * num_elements
 
 
 def amp_nx1(
@@ -142,7 +187,7 @@ def amp_nx1(
     out_groups: Count,
     conv_groups: Count = 1,
     kernel_height: int = 1,
-    dilation: int = 1,
+    worker_elements: Count | None = None,
 ) -> Count:
     """A convolution in the matrix unit: weights are loaded for each element of the kernel.
 
@@ -153,8 +198,8 @@ def amp_nx1(
         kernel_rows: Rows of the kernel, outer dimensions included.
         in_groups: Groups of input channels: `channels_per_unit / kernel_height` each.
         kernel_height: Rows of the kernel whose weights are loaded together: 1, 2 or 4.
-        dilation: Input dilation over all dimensions: one position in as many meets a given
-            element of the kernel.
+        worker_elements: Positions of the busiest worker at which an element of the kernel meets
+            an input, as dilated and padded inputs have zeros that are no work; by default all.
     """
     # Supervisor cycles to set up the pointers of as many rows.
     pointers = {1: 15, 2: 46, 4: 60}
@@ -166,17 +211,23 @@ def amp_nx1(
     workers = target.num_workers
     row = row_cycles(target, dtype=dtype, partials_dtype=partials_dtype)
     load = _weight_load_cycles(target, dtype, partials_dtype)
-    met = ceil_divide(field_elements, dilation)
-    elements = ceil_divide(met, workers)
+    elements = worker_elements
+    if elements is None:
+        elements = ceil_divide(field_elements, workers)
     segments = row_segments(elements, row_elements)
     outer = ceil_divide(kernel_rows, kernel_height)
-    loads = outer * (14 + kernel_columns * (12 + load + pointers[kernel_height] + 3))
-    rows = outer * kernel_columns * workers * _amp_nx1_worker(dtype, row, elements, segments)
+    worker = _amp_nx1_worker(target, dtype, partials_dtype, row, elements, segments)
+    # Cycles of an outer element of the kernel, an inner one, and groups of channels.
+    outside, inside, group = (15, 20 - 3, 23) if _is_1_0(target) else (14, 12, 14)
+    loads = outer * (outside + kernel_columns * (inside + load + pointers[kernel_height] + 3))
+    rows = outer * kernel_columns * workers * worker
     units = target.conv_units[dtype, partials_dtype]
     # Each element of the kernel adds to the sums, so these are cleared before the first.
     zeros = field_elements * units * out_groups * conv_groups
-    start = 109 + 54 + 10 * workers + zero(target, dtype=partials_dtype, num_elements=zeros)
-    groups = 16 + in_groups * (14 + out_groups * (14 + loads + rows))
+    start = (95 + 12 if _is_1_0(target) else 109 + 54 + 10 * workers) + zero(
+        target, dtype=partials_dtype, num_elements=zeros
+    )
+    groups = 16 + in_groups * (group + out_groups * (group + loads + rows))
     return start + conv_groups * groups
 
 

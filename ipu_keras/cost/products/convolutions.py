@@ -1,8 +1,11 @@
 """Describes convolutions and matrix products as values."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 # A count, or an array of counts: the arithmetic is the same.
 Count = Any
@@ -40,6 +43,8 @@ class Convolution:
             convolution; ones if empty.
         kernel_dilations: Positions between the kernel's elements, as in the weight gradient of a
             strided convolution; ones if empty.
+        padding: Positions of zeros before and after the input, by dimension, among those that the
+            result depends on; none if empty.
 
     Example: A product of matrices (2, 3) and (3, 4).
 
@@ -58,18 +63,20 @@ class Convolution:
     partials_dtype: str = "float32"
     input_dilations: tuple[int, ...] = ()
     kernel_dilations: tuple[int, ...] = ()
+    padding: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("strides", "input_dilations", "kernel_dilations"):
             # Written out, so that equal convolutions compare and hash equal.
             object.__setattr__(self, name, tuple(getattr(self, name)) or (1,) * len(self.field))
+        object.__setattr__(self, "padding", tuple(self.padding) or ((0, 0),) * len(self.field))
         self._check_sizes()
         self._check_types()
 
     def _check_sizes(self) -> None:
         shapes = [self.field, self.kernel, self.strides, self.input_dilations]
         shapes.append(self.kernel_dilations)
-        if not self.field or len({len(shape) for shape in shapes}) > 1:
+        if not self.field or len({len(shape) for shape in (*shapes, self.padding)}) > 1:
             raise ValueError(
                 "`field`, `kernel`, `strides` and dilations need one number for each of the same "
                 f"dimensions. Received: {', '.join(str(shape) for shape in shapes)}"
@@ -94,22 +101,74 @@ class Convolution:
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions, without those by the dilation's zeros."""
-        inner = math.prod(self.kernel) * self.in_channels // self.groups
-        positions = self.batch * math.prod(self.field)
-        return 2 * positions * inner * self.out_channels // math.prod(self.input_dilations)
+        """Multiplications and additions, without those by zeros of dilation and padding."""
+        pairs = self.batch * math.prod(self.field) * math.prod(self.kernel)
+        channels = self.in_channels // self.groups * self.out_channels
+        met = math.prod(float(self.met_share(i, size)) for i, size in enumerate(self.field))
+        return math.ceil(2 * pairs * channels * met / math.prod(self.input_dilations))
 
     @property
     def input_field(self) -> tuple[int, ...]:
-        """Input positions that the result depends on, by dimension, padding included."""
+        """Input positions that the result depends on, by dimension, padding left out."""
         return tuple(int(self.input_extent(i, size)) for i, size in enumerate(self.field))
 
     def input_extent(self, dimension: int, size: Count) -> Count:
-        """Returns the input positions that `size` neighbouring output positions depend on."""
-        reach = (self.kernel[dimension] - 1) * self.kernel_dilations[dimension] + 1
-        span = (size - 1) * self.strides[dimension] + reach
+        """Returns the most input positions that `size` neighbouring output positions depend on."""
+        span = np.minimum(self._span(dimension, size), self._input_span(dimension))
         # Of dilated inputs, the positions between elements hold zeros, which nobody sends.
         return ceil_divide(span, self.input_dilations[dimension])
+
+    def met_share(self, dimension: int, size: Count) -> Count:
+        """Returns the share of work that is left where `size` neighbouring outputs meet padding.
+
+        Of the parts of so many outputs, it is that with the most work: pairs of an output and an
+        element of the kernel that meet an input, of those without padding.
+        """
+        if self.padding[dimension] == (0, 0):
+            return np.ones_like(size, float)
+        met = _pairs_met(
+            self.field[dimension],
+            self.kernel[dimension],
+            self.strides[dimension],
+            self.kernel_dilations[dimension],
+            self.input_dilations[dimension],
+            self.padding[dimension][0],
+            self._input_span(dimension),
+        )
+        sizes, index = np.unique(size, return_inverse=True)
+        most = np.array([np.add.reduceat(met, np.arange(0, len(met), n)).max() for n in sizes])
+        whole = sizes * self.kernel[dimension] / self.input_dilations[dimension]
+        return np.minimum(most / whole, 1)[index].reshape(np.shape(size))
+
+    def _span(self, dimension: int, size: Count) -> Count:
+        """Returns the positions that so many outputs reach, of the dilated and padded input."""
+        reach = (self.kernel[dimension] - 1) * self.kernel_dilations[dimension] + 1
+        return (size - 1) * self.strides[dimension] + reach
+
+    def _input_span(self, dimension: int) -> int:
+        """Returns the positions of the dilated input, from its first element to its last."""
+        return max(self._span(dimension, self.field[dimension]) - sum(self.padding[dimension]), 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _pairs_met(
+    field: int, kernel: int, stride: int, kernel_dilation: int, dilation: int, low: int, span: int
+) -> np.ndarray:
+    """Returns how many elements of the kernel meet an input, for each output of a dimension."""
+    met = np.zeros(field, np.int64)
+    outputs, elements = np.arange(field) * stride - low, np.arange(kernel) * kernel_dilation
+    # One at a time of what there is less of.
+    if kernel <= field:
+        for element in elements:
+            met += _is_met(outputs + element, span, dilation)
+    else:
+        for index, output in enumerate(outputs):
+            met[index] = _is_met(output + elements, span, dilation).sum()
+    return met
+
+
+def _is_met(positions: np.ndarray, span: int, dilation: int) -> np.ndarray:
+    return (positions >= 0) & (positions < span) & (positions % dilation == 0)
 
 
 def matmul(

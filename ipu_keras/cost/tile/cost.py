@@ -24,6 +24,7 @@ class Cost:
         sync_cycles: Cycles of synchronization before each exchange.
         exchange_bytes: Bytes that the tile with the most receives.
         temporary_bytes: Bytes that a tile needs only while it runs.
+        interleaved_bytes: Those of them that have to lie in interleaved memory.
         num_vertices: Vertices of one tile; the workers share one.
         vertex: Type of the vertices; compute sets of one type share their code.
         detail: How it is computed, where there is a choice.
@@ -35,6 +36,7 @@ class Cost:
     sync_cycles: int = 0
     exchange_bytes: int = 0
     temporary_bytes: int = 0
+    interleaved_bytes: int = 0
     num_vertices: int = 0
     tiles: int = 0
     vertex: str = ""

@@ -37,6 +37,7 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
         exchange_cycles=found.exchange_cycles,
         exchange_bytes=found.exchange_bytes,
         temporary_bytes=found.temporary_bytes,
+        interleaved_bytes=found.interleaved_bytes,
         num_vertices=1,
         tiles=found.tiles_used,
         vertex=f"{found.method} {convolution.dtype} {convolution.partials_dtype}",
@@ -83,7 +84,13 @@ def convolution_of(op: Op, inputs: Sequence[TensorSpec]) -> Convolution:
         dtype=_input_dtype(source),
         input_dilations=attributes["base_dilation"],
         kernel_dilations=attributes["window_dilation"],
+        padding=_padding(attributes.get("window_padding", ())),
     )
+
+
+def _padding(sides: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    # Less than none leaves a part of the input out, which the output's size says.
+    return tuple((max(low, 0), max(high, 0)) for low, high in sides)
 
 
 def _input_dtype(spec: TensorSpec) -> str:

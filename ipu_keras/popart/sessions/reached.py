@@ -31,7 +31,7 @@ def trained_weights(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
 
     >>> node = Node("Mul", AI_ONNX, ("x", "w"), ("y",))
     >>> weights = {"w": np.ones(2), "unused": np.ones(2)}
-    >>> trained_weights(Graph("g", (node,), (), ("y",), weights), "y")
+    >>> trained_weights(OnnxGraph("g", (node,), (), ("y",), weights), "y")
     ('w',)
     """
     reached = {loss}.union(*map(_taken, _nodes_before(graph, loss)))
@@ -55,7 +55,7 @@ def direct_softmaxes(
 
     >>> softmax = Node("Softmax", AI_ONNX, ("x",), ("p",))
     >>> nll = Node("Nll", AI_GRAPHCORE, ("p", "labels"), ("loss",))
-    >>> main = Graph("g", (softmax, nll), (), ("loss",))
+    >>> main = OnnxGraph("g", (softmax, nll), (), ("loss",))
     >>> direct_softmaxes(main, "loss", ["loss"]) == {("loss",): softmax}
     True
     >>> direct_softmaxes(main, "loss", ["Gradient___p"])
@@ -88,7 +88,7 @@ def factors_of_products(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
     Example:
 
     >>> node = Node("MatMul", AI_ONNX, ("x", "w"), ("y",))
-    >>> factors_of_products(Graph("g", (node,), (), ("y",), {"w": np.ones((2, 2))}), "y")
+    >>> factors_of_products(OnnxGraph("g", (node,), (), ("y",), {"w": np.ones((2, 2))}), "y")
     ('w',)
     """
     reached = set(trained_weights(graph, loss))

@@ -82,6 +82,16 @@ def test_wide_kernels_become_channels():
     assert [form.method for form in forms_of(GC200, narrow)] == ["amp nx1", "horizontal mac"]
 
 
+def test_inputs_and_outputs_of_a_short_field_become_channels():
+    # The gradient of a kernel as large as its input: each of 5 outputs takes the one input.
+    gradient = Convolution(1, (5,), (5,), 16, 8, padding=((4, 4),))
+    flat = ("amp 1x1", (1,), 16, ("flatten to channels",), ((16 * 40 * 2, 32), (40 * 2, 16)))
+    assert flat in forms(GC200, gradient)
+    # With as many inputs as elements of the kernel, little is padding.
+    whole = Convolution(1, (5,), (5,), 16, 8, padding=((2, 2),))
+    assert all("flatten to channels" not in form.transforms for form in forms_of(GC200, whole))
+
+
 @pytest.mark.parametrize(
     ("target", "options"),
     [

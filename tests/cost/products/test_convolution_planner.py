@@ -11,7 +11,7 @@ from ipu_keras.cost.products.convolution_planner import Plans, plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
-GC2, GC200 = TARGETS["gc2"], TARGETS["gc200"]
+GC2, GC200 = TARGETS["gc2"].with_numbers(sdk=2.0), TARGETS["gc200"]
 
 
 def test_golden_on_one_tile():
@@ -105,6 +105,27 @@ def test_every_plan(convolution, target, num_tiles):
     )
     assert min(planned.reduce_cycles, planned.transform_cycles, planned.temporary_bytes) >= 0
     assert plan(target, convolution, num_tiles=num_tiles) == planned
+
+
+def test_the_gradient_of_a_wide_kernel():
+    """That of a 5 x 200 kernel without padding, which multiplied zeros 1,700 times as long."""
+    gradient = Convolution(1440, (15, 200), (5, 200), 100, 1, padding=((4, 4), (199, 199)))
+    planned = plan(GC200, gradient)
+    assert planned.transforms[0] == "flatten to channels"
+    rate = GC200.num_tiles * GC200.amp_flops["float16", "float32"]
+    assert gradient.flops / rate < planned.cycles < 10 * gradient.flops / rate
+
+
+@pytest.mark.parametrize("target", [GC2, GC200], ids=["gc2", "gc200"])
+def test_workers_between_borders_meet_no_padding(target):
+    def cycles(batch, padding):
+        padded = Convolution(batch, (14, 14), (3, 3), 16, 16, padding=padding)
+        return plan(target, padded, num_tiles=1).compute_cycles
+
+    # Of a sample, workers have rows, so that only columns count; of six, all have their borders.
+    for batch, least in ((1, 0.94), (6, 0.88)):
+        none, both = (cycles(batch, ((n, n), (n, n))) for n in (0, 1))
+        assert least < both / none < least + 0.06
 
 
 @pytest.mark.parametrize("target", [GC2, GC200], ids=["gc2", "gc200"])
