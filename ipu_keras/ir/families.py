@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ipu_keras.ir.graph import CHECKPOINT, NOT_LOWERED, POPLAR_CALL, RELU_GRADIENT, Op
 from ipu_keras.ir.tensor_spec import TensorSpec
+from ipu_keras.ir.windows import pairs_met
 
 UNARY = frozenset(
     [
@@ -233,15 +234,39 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> OpWork:
     return OpWork(_flops(op, family, inputs), read, written)
 
 
+def _pairs(op: Op, given: TensorSpec) -> tuple[int, int]:
+    """Returns the pairs of an output and an element of the kernel, and how many meet an input.
+
+    Zeros of padding, and between the elements of a dilated input, are not multiplied.
+    """
+    attributes, pairs, met = op.attributes, 1, 1
+    sizes = attributes["window_size"]
+    padding = attributes.get("window_padding") or [(0, 0)] * len(sizes)
+    for axis, kernel in enumerate(sizes):
+        field = op.outputs[0].shape[attributes["output_spatial_dimensions"][axis]]
+        size = given.shape[attributes["input_spatial_dimensions"][axis]]
+        dilation = attributes["base_dilation"][axis]
+        found = pairs_met(
+            field,
+            kernel,
+            attributes["window_stride"][axis],
+            attributes["window_dilation"][axis],
+            dilation,
+            padding[axis][0],
+            (size - 1) * dilation + 1,
+        )
+        pairs, met = pairs * field * kernel, met * int(found.sum())
+    return pairs, met
+
+
 def _flops(op: Op, family: str, inputs: Sequence[TensorSpec]) -> int:
     outputs = sum(map(num_elements, op.outputs))
     if family == "dot":
         contracted = op.attributes["lhs_contracting_dimensions"]
         return 2 * outputs * math.prod(inputs[0].shape[axis] for axis in contracted)
     if family == "convolution":
-        # Zeros between the elements of an input are not multiplied.
-        spread = math.prod(op.attributes.get("base_dilation", ()))
-        return 2 * outputs * _products_per_output(op, inputs[1]) // spread
+        pairs, met = _pairs(op, inputs[0])
+        return 2 * outputs * _products_per_output(op, inputs[1]) * met // pairs
     # The initial value takes part too, so there is one operation for each element.
     if family == "reduce":
         return sum(num_elements(spec) for spec in inputs[: len(op.outputs)])

@@ -35,6 +35,16 @@ def test_families(kind, family):
     assert family_of(kind) == family
 
 
+WINDOWS = {
+    "kernel_output_feature_dimension": 3,
+    "window_size": (3, 3),
+    "window_stride": (1, 1),
+    "window_dilation": (1, 1),
+    "base_dilation": (1, 1),
+    "input_spatial_dimensions": (1, 2),
+    "output_spatial_dimensions": (1, 2),
+}
+
 WORK = [
     # 2 x 3 by 3 x 4: 8 results of 3 products and as many additions.
     (
@@ -59,7 +69,7 @@ WORK = [
             "c",
             "convolution",
             (spec(1, 6, 6, 4),),
-            attributes={"kernel_output_feature_dimension": 3},
+            attributes=WINDOWS,
         ),
         [spec(1, 8, 8, 2), spec(3, 3, 2, 4)],
         OpWork(flops=2 * 144 * 18, bytes_read=512 + 288, bytes_written=576),
@@ -70,21 +80,22 @@ WORK = [
             "c",
             "convolution",
             (spec(1, 6, 6, 2),),
-            attributes={"kernel_output_feature_dimension": 3},
+            attributes=WINDOWS,
         ),
         [spec(1, 8, 8, 2), spec(3, 3, 1, 2)],
         OpWork(flops=2 * 72 * 9, bytes_read=512 + 72, bytes_written=288),
     ),
-    # The gradient of a stride of 2: each input of 2 channels meets a kernel of 3 x 3 by 4 channels.
+    # The gradient of a stride of 2: each input of 2 channels meets a kernel of 3 x 3 by 4 channels,
+    # but for those at two edges, where the last position of the kernel is outside.
     (
         Op(
             "c",
             "convolution",
             (spec(1, 12, 12, 4),),
-            attributes={"kernel_output_feature_dimension": 3, "base_dilation": (2, 2)},
+            attributes=WINDOWS | {"base_dilation": (2, 2), "window_padding": ((2, 1), (2, 1))},
         ),
         [spec(1, 6, 6, 2), spec(3, 3, 2, 4)],
-        OpWork(flops=2 * (6 * 6 * 2) * (3 * 3 * 4), bytes_read=288 + 288, bytes_written=2304),
+        OpWork(flops=2 * (17 * 2) * (17 * 4), bytes_read=288 + 288, bytes_written=2304),
     ),
     # Adding 6 numbers to 2 of 100 rows, or writing them there.
     (

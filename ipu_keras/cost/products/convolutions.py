@@ -1,11 +1,12 @@
 """Describes convolutions and matrix products as values."""
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ipu_keras.ir.windows import pairs_met
 
 # A count, or an array of counts: the arithmetic is the same.
 Count = Any
@@ -126,7 +127,7 @@ class Convolution:
         """
         if self.padding[dimension] == (0, 0):
             return np.ones_like(size, float)
-        met = _pairs_met(
+        met = pairs_met(
             self.field[dimension],
             self.kernel[dimension],
             self.strides[dimension],
@@ -148,27 +149,6 @@ class Convolution:
     def _input_span(self, dimension: int) -> int:
         """Returns the positions of the dilated input, from its first element to its last."""
         return max(self._span(dimension, self.field[dimension]) - sum(self.padding[dimension]), 1)
-
-
-@functools.lru_cache(maxsize=1024)
-def _pairs_met(
-    field: int, kernel: int, stride: int, kernel_dilation: int, dilation: int, low: int, span: int
-) -> np.ndarray:
-    """Returns how many elements of the kernel meet an input, for each output of a dimension."""
-    met = np.zeros(field, np.int64)
-    outputs, elements = np.arange(field) * stride - low, np.arange(kernel) * kernel_dilation
-    # One at a time of what there is less of.
-    if kernel <= field:
-        for element in elements:
-            met += _is_met(outputs + element, span, dilation)
-    else:
-        for index, output in enumerate(outputs):
-            met[index] = _is_met(output + elements, span, dilation).sum()
-    return met
-
-
-def _is_met(positions: np.ndarray, span: int, dilation: int) -> np.ndarray:
-    return (positions >= 0) & (positions < span) & (positions % dilation == 0)
 
 
 def matmul(

@@ -127,6 +127,7 @@ def convolution(output, window, **attributes):
         "base_dilation": (1, 1),
         "window_dilation": (1, 1),
         "input_feature_dimension": 3,
+        "input_spatial_dimensions": (1, 2),
         "kernel_output_feature_dimension": 3,
         "output_batch_dimension": 0,
         "output_feature_dimension": 3,
@@ -151,9 +152,23 @@ CONVOLUTIONS = [
     ),
     # The gradient of the input of the first: strides are dilations of the gradient.
     (
-        convolution((4, 113, 113, 32), (3, 3), base_dilation=(2, 2)),
+        convolution(
+            (4, 113, 113, 32),
+            (3, 3),
+            base_dilation=(2, 2),
+            window_padding=((2, 2), (2, 2)),
+        ),
         [spec(4, 56, 56, 64), spec(3, 3, 64, 32)],
-        Convolution(4, (113, 113), (3, 3), 64, 32, input_dilations=(2, 2), dtype="float32"),
+        Convolution(
+            4,
+            (113, 113),
+            (3, 3),
+            64,
+            32,
+            input_dilations=(2, 2),
+            dtype="float32",
+            padding=((2, 2), (2, 2)),
+        ),
     ),
     # The gradient of the weights: the gradient is the kernel, samples are input channels.
     (

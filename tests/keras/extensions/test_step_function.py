@@ -5,12 +5,8 @@ import tensorflow as tf
 
 from ipu_keras.feeds.dataset_feed import DatasetFeed, element_format
 from ipu_keras.ir import TensorSpec
-from ipu_keras.keras.extensions.step_function import (
-    BatchFormats,
-    Layout,
-    StepFunction,
-    batch_format,
-)
+from ipu_keras.keras.extensions.batch_formats import batch_format
+from ipu_keras.keras.extensions.step_function import BatchFormats, Layout, StepFunction
 from ipu_keras.program import OutfeedMode
 from ipu_keras.program.compilation_history import CompilationHistory
 
