@@ -100,6 +100,7 @@ def convolution(
         input_feature_dimension=3,
         output_batch_dimension=0,
         output_feature_dimension=3,
+        input_spatial_dimensions=(1, 2),
         output_spatial_dimensions=(1, 2),
         kernel_output_feature_dimension=3,
         window_size=(kernel, kernel),

@@ -199,8 +199,6 @@ class _Share:
         out_groups = ceil_divide(form.out_channels, out_grain * grid[_OUT] * grid[_SERIAL_OUT])
         positions = batch * np.prod(field, axis=0)
         shares = [convolution.met_share(i, n) for i, n in enumerate(field)]
-        # A tile's rows of a split kernel may be those that meet the inputs.
-        shares[0] = np.minimum(shares[0] * convolution.kernel[0] / kernel_rows, 1)
         kernel = kernel_rows * math.prod(convolution.kernel[1:])
         extents = [convolution.input_extent(i, n) for i, n in enumerate(field)]
         # Of a split kernel, a tile reads what its rows of the kernel reach.
