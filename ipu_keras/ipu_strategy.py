@@ -20,7 +20,7 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.eager import replace_iterators
-from ipu_keras.host.halves import with_halves
+from ipu_keras.host.halves import computes_halves, with_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
@@ -211,7 +211,8 @@ class IPUStrategy(tf.distribute.Strategy):
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
-                if replicated is None:
+                # Asked first, as TensorFlow warns only of functions that it traces when called.
+                if replicated is None and computes_halves(concrete):
                     self._note_halves(fn, key, args, kwargs)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
@@ -228,13 +229,12 @@ class IPUStrategy(tf.distribute.Strategy):
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
     def _note_halves(self, fn: Any, key: Any, args, kwargs) -> None:
-        """Makes what computes halves as an IPU does; a function without any is called as it is."""
+        """Makes what computes the halves of a function as an IPU does."""
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
         found = with_halves(concrete, SYSTEM.numerics)
-        if found is not concrete:
-            # Not with the function, which would keep itself alive.
-            signature = None if concrete is fn else inspect.signature(fn.python_function)
-            self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
+        # Not with the function, which would keep itself alive.
+        signature = None if concrete is fn else inspect.signature(fn.python_function)
+        self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:

@@ -55,11 +55,11 @@ OPTIONS = {
     StochasticRoundingBehaviour: "floating_point_behaviour.esr",
 }
 QUIET = {
-    DeviceConnectionType.ALWAYS,
+    *DeviceConnectionType,  # they have an effect
     MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
     SchedulingAlgorithm.CHOOSE_BEST,
     StochasticRoundingBehaviour.OFF,
-    *SelectionOrder,  # it has an effect
+    *SelectionOrder,
 }
 ENUMERATIONS = [
     *OPTIONS,

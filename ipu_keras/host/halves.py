@@ -81,6 +81,11 @@ _AS_IT_IS = "="
 _numbers = itertools.count()
 
 
+def computes_halves(concrete: Any) -> bool:
+    """Whether a traced function, or one that it calls, computes numbers of float16."""
+    return _HalvedFunctions(Numerics()).are_computed_in(concrete.inference_fn.name.decode())
+
+
 def with_halves(concrete: Any, numerics: Numerics) -> Any:
     """Returns a function that computes halves as an IPU does; the given one if it has none.
 
