@@ -277,7 +277,10 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
     )
     host: Any = executable.host
     call = host.in_a_graph()
-    begun = BegunOpByOp.of(host, program.repeat_count)
+    in_session = not tf.compat.v1.executing_eagerly_outside_functions()
+    # A function that captures a variable of nobody's cannot be saved; with feeds, it cannot anyway.
+    has_feeds = work.infeed is not None or found.written or found.updates
+    begun = BegunOpByOp.of(host, program.repeat_count) if in_session or has_feeds else None
     if begun is not None:
         call = begun.either(host.op_by_op_in_a_graph(), call)
     if work.infeed is not None:
@@ -287,7 +290,6 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
     for update in found.updates:
         note_outfeed(update.queue, work.num_steps // work.accumulation.count)
     # In a session, an operation synchronizes the variables whenever the program runs.
-    in_session = not tf.compat.v1.executing_eagerly_outside_functions()
     _note(
         GraphProgram(
             executable=replace(executable, program=program, host=None),

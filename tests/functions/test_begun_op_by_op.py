@@ -97,6 +97,25 @@ def test_the_last_execution_before_is_op_by_op(made):
         run()
 
 
+def test_a_loop_without_feeds_can_still_be_saved(tmp_path):
+    """A variable that tells how it runs would be one that no object of the user's has."""
+    configure(1)
+    strategy = IPUStrategy()
+    with strategy.scope():
+        module = tf.Module()
+        module.total = tf.Variable(1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+    def function(x):
+        return loops.repeat(3, lambda x: x + module.total.assign_add(1.0), [x])
+
+    module.function = function
+    assert strategy.run(function, [tf.constant(1.0)]).numpy() == 1.0 + 2.0 + 3.0 + 4.0
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.function(tf.constant(0.0)).numpy() == 5.0 + 6.0 + 7.0
+
+
 @pytest.mark.parametrize("options", [{"jit_compile": True}, {}], ids=["asked for", "no writes"])
 def test_xla_from_the_start(options):
     configure(1)
