@@ -1,8 +1,9 @@
 """Every option of `IPUConfig`, by name, with values that differ from its default, and in a table.
 
-`python tests/config_options.py` prints the table of docs/ipu_config.md.
+`python tests/config_options.py` prints the tables of docs/ipu_config.md: of options, then of flags.
 """
 
+import dataclasses
 import enum
 from collections.abc import Iterable
 
@@ -13,6 +14,7 @@ from ipu_keras.config import (
     SelectionOrder,
 )
 from ipu_keras.settings.config_tree import AttributeMetadata
+from ipu_keras.settings.flags import PoplarFlags
 from ipu_keras.settings.ipu_options import OPTIONS
 
 OPTION_NAMES = [option.name for option in OPTIONS if not option.is_category]
@@ -75,5 +77,18 @@ def markdown_table(options: Iterable[AttributeMetadata]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def table_of_flags() -> str:
+    """The reference of `TF_POPLAR_FLAGS`: one row of a Markdown table for each flag."""
+    rows = ["| flag | type | default | meaning | changes | today |", "|---|---|---|---|---|---|"]
+    for field in dataclasses.fields(PoplarFlags):
+        flag, kind = field.metadata["option"], type(field.default).__name__
+        rows.append(
+            f"| `--{field.name}` | `{kind}` | `{field.default!r}` | {flag.documentation} "
+            f"| {field.metadata['changes'] or 'nothing'} | {flag.effect or flag.why_idle} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
 if __name__ == "__main__":
     print(markdown_table(OPTIONS))
+    print(table_of_flags())

@@ -324,18 +324,6 @@ def help_text() -> str:
     return "\n".join(lines)
 
 
-def markdown_table() -> str:
-    """Returns the reference of the flags: one row of a Markdown table for each."""
-    rows = ["| flag | type | default | meaning | changes | today |", "|---|---|---|---|---|---|"]
-    for field in dataclasses.fields(PoplarFlags):
-        flag, kind = _FLAGS[field.name], type(field.default).__name__
-        rows.append(
-            f"| `--{field.name}` | `{kind}` | `{field.default!r}` | {flag.documentation} "
-            f"| {field.metadata['changes'] or 'nothing'} | {flag.effect or flag.why_idle} |"
-        )
-    return "\n".join(rows) + "\n"
-
-
 def _parse_flag(argument: str) -> tuple[str, bool | int | str]:
     head, equals, text = argument.partition("=")
     name = head.removeprefix("--")

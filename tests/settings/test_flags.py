@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+from config_options import table_of_flags
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -231,9 +232,9 @@ def test_the_reference_is_up_to_date():
     reference = pathlib.Path(__file__).parents[2] / "docs" / "ipu_config.md"
     _, _, section = reference.read_text(encoding="utf-8").partition("## Flags of TF_POPLAR_FLAGS\n")
     table, _, _ = section[section.index("| flag ") :].partition("\n## ")
-    assert table.strip() == flags.markdown_table().strip(), (
-        "Replace the table below '## Flags of TF_POPLAR_FLAGS' in docs/ipu_config.md by what this "
-        "prints: python -c 'from ipu_keras.settings import flags; print(flags.markdown_table())'"
+    assert table.strip() == table_of_flags().strip(), (
+        "Replace the table below '## Flags of TF_POPLAR_FLAGS' in docs/ipu_config.md by the last "
+        "one that `python tests/config_options.py` prints"
     )
 
 
