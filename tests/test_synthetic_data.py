@@ -31,6 +31,10 @@ def num_ipus(request, monkeypatch):
     SYSTEM.reset()
 
 
+# Methods of a single batch are for one replica, and several read infeeds in loops only.
+of_one_replica = pytest.mark.parametrize("num_ipus", [1], indirect=True)
+
+
 @pytest.fixture
 def flags(monkeypatch):
     def set_flags(*names):
@@ -91,9 +95,8 @@ class TestInfeed:
         assert abs(found.std() - 1) < 0.1
         np.testing.assert_array_equal(found[:2], found[2:])
 
-    def test_single_batches(self, flags, num_ipus):
-        if num_ipus == 2:
-            pytest.skip("methods of a single batch are for one replica")
+    @of_one_replica
+    def test_single_batches(self, flags):
         flags("synthetic_data_categories=infeed", "synthetic_data_initializer=2")
         np.testing.assert_array_equal(dense().predict_on_batch(X), np.full((8, 2), 8.0))
 
@@ -126,9 +129,8 @@ class TestInfeed:
                 expected = np.full((5,) if num_ipus == 1 else (5, 2), 2.0)
                 np.testing.assert_array_equal(session.run(taken), expected)
 
-    def test_iterators_that_functions_are_given(self, flags, num_ipus):
-        if num_ipus == 2:
-            pytest.skip("replicas read infeeds within loops")
+    @of_one_replica
+    def test_iterators_that_functions_are_given(self, flags):
         flags("synthetic_data_categories=infeed", "synthetic_data_initializer=2")
         data = iter(counting(1))
         step = tf.function(lambda iterator: next(iterator) + next(iterator))

@@ -241,7 +241,10 @@ def test_deprecation_is_logged(caplog, monkeypatch):
     from tensorflow.python.util import deprecation
 
     monkeypatch.setattr(deprecation, "_PRINTED_WARNING", {})
+    # Other tests may have left TensorFlow's logger silent.
     monkeypatch.setattr(logging.getLogger("tensorflow"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "disabled", False)
+    caplog.set_level("WARNING", logger="tensorflow")
     for _ in range(2):
         utils.set_recomputation_options(IPUConfig())
     assert [one.getMessage().count("is deprecated") for one in caplog.records] == [1]
