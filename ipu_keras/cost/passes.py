@@ -47,6 +47,7 @@ from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
 )
+from ipu_keras.cost.rewrites.summed_products import with_summed_products
 from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.cost.tile.io_tiles import StepCopies
@@ -73,6 +74,11 @@ def replace_powers(model: ModelledProgram) -> ModelledProgram:
 def replace_divisions(model: ModelledProgram) -> ModelledProgram:
     """Multiplies by the reciprocal where XLA divides by a constant."""
     return replace(model, graph=with_products_for_divisions(model.graph))
+
+
+def sum_in_products(model: ModelledProgram) -> ModelledProgram:
+    """Lets a product add up its batch where the sum of it is all that is read."""
+    return replace(model, graph=with_summed_products(model.graph))
 
 
 def find_relu_gradients(model: ModelledProgram) -> ModelledProgram:
@@ -376,6 +382,7 @@ READING_PASSES = (
     # divisions, as a power of -1 becomes a division.
     replace_powers,
     replace_divisions,
+    sum_in_products,
     find_relu_gradients,
     find_batched_lookups,
     # Lookups in batches are known by counters as XLA writes them, so these come last.
