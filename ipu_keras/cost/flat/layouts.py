@@ -4,7 +4,13 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, is_carry, is_update
+from ipu_keras.cost.flat.compute_sets import (
+    ComputeSet,
+    FlatProgram,
+    is_carry,
+    is_sum_of_replicas,
+    is_update,
+)
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
@@ -46,7 +52,7 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
     - The result of an elementwise operation lies with what it overwrites, or else with its first
       operand of the same size; that of a normalization with the tensor.
     - What a loop carries lies as its first value did.
-    - What is updated in part stays where it is.
+    - What is updated in part, or summed over replicas, stays where it is.
     """
     overwritten = {**program.in_place, **program.updates}
     layouts = dict(_places_of_state(program))
@@ -82,6 +88,9 @@ def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
             result = group_of(one.writes[0].name)
             alike = [name for name in one.reads if sizes[name] == sizes[one.writes[0].name]]
             joined.update((group_of(name), result) for name in alike)
+        elif is_sum_of_replicas(one):
+            pairs = zip(one.reads, one.writes, strict=True)
+            joined.update((group_of(name), group_of(value.name)) for name, value in pairs)
         elif one.ops[-1].kind in _FETCHES:
             fetched.update(value.name for value in one.writes)
         else:
@@ -111,6 +120,9 @@ def _places_of(
     if one.family in _ELEMENTWISE:
         place = overwritten(result.name) or _first_of_size(one, program)
         return [] if place is None else [(result.name, place)]
+    if is_sum_of_replicas(one):
+        pairs = zip(one.reads, one.writes, strict=True)
+        return [(value.name, name) for name, value in pairs]
     if is_carry(one):
         return [(result.name, overwritten(result.name) or one.reads[0])]
     if is_update(one):
