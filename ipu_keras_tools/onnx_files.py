@@ -14,7 +14,6 @@ from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.model.data_types import name_of
 from ipu_keras.popart.model.graph import GraphInput
 from ipu_keras.report import Choice, Report, WhatIf
-from ipu_keras_tools.modelling import options_of
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of
 
@@ -63,9 +62,8 @@ def report_of_onnx(given: argparse.Namespace) -> Report:
         raise UsageError(str(error)) from error
 
 
-def what_if_of_onnx(given: argparse.Namespace) -> WhatIf:
-    """Makes a report of a step for every combination of choices, which are lists in `given`."""
-    options = options_of(given)
+def what_if_of_onnx(given: argparse.Namespace, options: Mapping[str, Any]) -> WhatIf:
+    """Makes a report of a step for every combination of choices, which are lists in `options`."""
     lists = {name: value for name, value in options.items() if isinstance(value, list)}
     rows = []
     for chosen in combinations(lists):

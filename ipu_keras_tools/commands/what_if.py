@@ -19,7 +19,7 @@ def run(given: argparse.Namespace) -> int:
     """Prints the table of choices; returns 1 if none fits."""
     if given.subject.endswith(ONNX):
         with refusals_as_usage_errors():
-            table = onnx_files().what_if_of_onnx(given)
+            table = onnx_files().what_if_of_onnx(given, options_of(given))
     else:
         subject, specs = subject_and_specs(given)
         with refusals_as_usage_errors():
