@@ -74,6 +74,11 @@ class Batched(ChainedDataset):
         return int(self.dataset._batch_size)
 
     @property
+    def samples(self) -> int:
+        """The number of elements that are batched; negative if they are endless or not counted."""
+        return int(self.dataset._input_dataset.cardinality())
+
+    @property
     def drops_remainder(self) -> bool:
         """Whether a last smaller batch is left out."""
         return bool(self.dataset._drop_remainder)
