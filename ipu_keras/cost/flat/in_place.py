@@ -60,6 +60,9 @@ class _Sharing:
             if one.name not in self._same:
                 self._overwrite(position, one)
         in_place = {self._of(name): self._of(old) for name, old in self._in_place.items()}
+        stashes: dict[str, int] = {}
+        for name, count in program.stashes.items():
+            stashes[self._of(name)] = max(count, stashes.get(self._of(name), 0))
         return replace(
             program,
             compute_sets=tuple(self._renamed(one) for one in sets if one.name not in self._same),
@@ -67,6 +70,7 @@ class _Sharing:
             results=tuple(map(self._of, program.results)),
             updates={self._of(name): variable for name, variable in program.updates.items()},
             in_place=in_place,
+            stashes=stashes,
         )
 
     def _drop_copy(self, position: int, one: ComputeSet) -> None:

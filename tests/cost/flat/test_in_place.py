@@ -163,6 +163,14 @@ def test_a_loop_that_fills_an_array():
     }
 
 
+def test_what_a_loop_leaves_in_place_waits_under_its_name():
+    """A pipeline keeps the loop's result of four more batches, which is no copy any more."""
+    program = flatten(loop(5))
+    found = share_memory(replace(program, stashes={"while/body/carried:0": 4}))
+    assert found.stashes == {"while/body/next": 4}
+    assert "while/body/next" in found.values
+
+
 def test_a_loop_over_a_variable_works_in_it():
     condition = graph(inner_parameter("i", 3), op("more", "compare", (), "i"))
     body = graph(inner_parameter("i", 3), op("next", "negate", (3,), "i"))
