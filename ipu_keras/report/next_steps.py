@@ -97,16 +97,13 @@ def _to_wait_less(report: Figures) -> Iterator[NextStep]:
     if report.bound == "host":
         host = report.host_cycles + model.hidden_host_cycles
         finding = f"Copies between host and IPU take {host:,} cycles of each step"
-        if options.steps_per_execution < _MANY_STEPS * options.gradient_accumulation_count:
-            steps = _MANY_STEPS * options.gradient_accumulation_count
-            yield NextStep(
-                f"{finding}; more steps in an execution share what starts them",
-                lines_of({"steps_per_execution": steps}),
-            )
-        elif not options.num_io_tiles:
+        steps = _MANY_STEPS * options.gradient_accumulation_count
+        few = options.steps_per_execution < steps
+        if not options.num_io_tiles:
             yield NextStep(
                 f"{finding}; on tiles of their own they pass while the others compute",
                 (
+                    *(lines_of({"steps_per_execution": steps}) if few else ()),
                     "config.io_tiles.num_io_tiles = 32",
                     "config.io_tiles.place_ops_on_io_tiles = True",
                 ),
