@@ -293,7 +293,8 @@ def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
     fed = nothing if options.synthetic_infeed else fed
     fetched = nothing if options.synthetic_outfeed else fetched
     cycles = [each.cycles(target, sharing) for each in (fed, fetched)]
-    seed = _Copied(_SEED_BYTES if options.copies_seed else 0, 1).cycles(target, sharing) / steps
+    # Synthetic data is for what an IPU takes by itself, so nothing is counted beside it.
+    seed = model.seed_cycles / steps if any(cycles) else 0.0
     host_cycles = math.ceil(sum(cycles) + seed)
     if not options.place_ops_on_io_tiles:
         return replace(model, host_cycles=host_cycles)
@@ -308,9 +309,6 @@ def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
         host_cycles=math.ceil(waiting / steps + seed) + between,
         hidden_host_cycles=int((copies.cycles - waiting) / steps),
     )
-
-
-_SEED_BYTES = 8
 
 
 @dataclass(frozen=True)
