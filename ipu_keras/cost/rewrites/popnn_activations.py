@@ -40,10 +40,11 @@ def _rewritten(graph: Graph, bodies: dict[str, Graph]) -> Graph:
         function, gradient = results.get(op.name), gradients.get(op.name)
         if function is not None:
             renamed[function] = op.name
-            op = _with_vertex(op, op.inputs, bodies)
+            spec = op.outputs[int(function.partition(":")[2] or 0)]
+            op = _with_vertex(op, op.inputs, spec, bodies)
         elif gradient is not None and gradient[0].name in results:
             source, dy = gradient
-            op = _with_vertex(op, (dy, source.inputs[0]), bodies)
+            op = _with_vertex(op, (dy, source.inputs[0]), op.outputs[0], bodies)
         ops.append(op)
     ops = [replace(op, inputs=tuple(renamed.get(v, v) for v in op.inputs)) for op in ops]
     names = tuple(renamed.get(name, name) for name in graph.results)
@@ -91,9 +92,10 @@ def _results(
     }
 
 
-def _with_vertex(call: Op, inputs: tuple[str, ...], bodies: dict[str, Graph]) -> Op:
-    """Returns the operation with one vertex for its body, which is of the size of its results."""
-    spec: TensorSpec = call.outputs[0]
+def _with_vertex(
+    call: Op, inputs: tuple[str, ...], spec: TensorSpec, bodies: dict[str, Graph]
+) -> Op:
+    """Returns the operation with one vertex for its body, between tensors of one spec."""
     kind = _kind_of(call)
     assert kind is not None, "only calls of popnn's functions have vertices of these"
     names = [f"{call.name}/parameter.{k}" for k in range(len(inputs))]
