@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from ipu_keras.horovod import initialized_world
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
+from ipu_keras.machine.world import World
 from ipu_keras.processes.reductions import all_reduce, broadcast
 from ipu_keras.settings.arguments import checked_switch
 
@@ -50,6 +51,11 @@ class IPUMultiReplicaStrategy(IPUStrategy):
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
         return _Extended(self, ipu_device, self._world.size, self._adds_up)
 
+    @property
+    def world(self) -> World:
+        """The processes that train together."""
+        return self._world
+
     def update_ipu_config(self, config: Any) -> Any:
         """Sets the options of several processes in a configuration.
 
@@ -63,23 +69,6 @@ class IPUMultiReplicaStrategy(IPUStrategy):
         options.process_count = self._world.size
         options.process_index = self._world.rank
         return config
-
-    def reduce(self, reduce_op, value, axis=None) -> Any:
-        """Reduces a value over all processes, and along `axis`.
-
-        Args:
-            reduce_op: `tf.distribute.ReduceOp` or its name, `"SUM"` or `"MEAN"`.
-            value: The tensor to reduce, of the same shape in all processes.
-            axis: The axis of a process's value to reduce too; `None` for none.
-
-        Returns:
-            The reduced tensor, equal in all processes.
-        """
-        own = super().reduce(reduce_op, value, axis)
-        with tf.device("CPU:0"):
-            (total,) = all_reduce([tf.identity(own)])
-            is_mean = str(getattr(reduce_op, "value", reduce_op)).upper() == "MEAN"
-            return total / tf.cast(self._world.size, total.dtype) if is_mean else total
 
 
 class _Extended(IPUExtended):
@@ -102,11 +91,14 @@ class _Extended(IPUExtended):
             value = given() if callable(given) else given
             return broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), 0)
 
-        return super()._create_variable(next_creator, **{**kwargs, "initial_value": of_first_process})
+        return super()._create_variable(
+            next_creator, **{**kwargs, "initial_value": of_first_process}
+        )
 
     def _reduce_to(self, reduce_op, value, destinations, options):
-        (found,) = self._batch_reduce_to(reduce_op, [(value, destinations)], options)
-        return found
+        (total,) = all_reduce([value])
+        is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
+        return total / tf.cast(self._num_processes, total.dtype) if is_mean else total
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         values = [value for value, _ in value_destination_pairs]

@@ -78,9 +78,7 @@ def _tell_programs(mpi: Any, communicator: Any) -> None:
         placed=1 if is_open_mpi else 2**64 - 1,
         ignored=0 if is_open_mpi else 1,
         seconds=float(os.environ.get(_WAIT, "0")),
-        handles={
-            number: (_handle(mpi, kind), kind.Get_size()) for number, kind in types.items()
-        },
+        handles={number: (_handle(mpi, kind), kind.Get_size()) for number, kind in types.items()},
     )
     register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), FUNCTION)
 

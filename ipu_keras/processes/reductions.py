@@ -23,8 +23,8 @@ _TYPES = {
 }
 _MODULE = """module {{
   func.func public @main({parameters}) -> ({types}) {{
-    {found}stablehlo.custom_call @{function}({given}) {{api_version = 4 : i32, has_side_effect = true}}
-      : ({types}) -> ({types})
+    {found}stablehlo.custom_call @{function}({given})
+      {{api_version = 4 : i32, has_side_effect = true}} : ({types}) -> ({types})
     return {returned} : {types}
   }}
 }}"""

@@ -189,10 +189,10 @@ _ROWS = {
         "those of a process times `process_count`."
     ),
     "experimental.multi_replica_distribution.process_index": _option(
-        0, "Number of this process, below `process_count`.", why_idle=why.ONE_PROCESS
+        0, "Number of this process, its rank, below `process_count`."
     ),
     "experimental.multi_replica_distribution.process_count": _option(
-        0, "How many processes take part; 0 switches this off.", why_idle=why.ONE_PROCESS
+        0, "How many processes take part, as many as have joined; 0 leaves that open."
     ),
     "floating_point_behaviour": category("Exceptions, overflow and rounding of floating point."),
     "floating_point_behaviour.inv": _option(
