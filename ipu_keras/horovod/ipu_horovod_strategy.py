@@ -9,8 +9,8 @@ from ipu_keras.settings.arguments import checked_switch
 class IPUHorovodStrategy(IPUMultiReplicaStrategy):
     """Trains with loops of one's own on the IPUs of several processes.
 
-    It is used like `IPUMultiWorkerStrategy`, without a cluster resolver and servers: `mpirun` starts
-    the processes, and `horovod.init` joins them.
+    It is used like `IPUMultiWorkerStrategy`, without a cluster resolver and servers: `mpirun`
+    starts the processes, and `horovod.init` joins them.
 
     Args:
         ipu_device: Name of the TensorFlow device.

@@ -33,13 +33,15 @@ def test_operations_of_three_processes(tmp_path):
     assert [one["ragged"] for one in found] == [[[0, 1, 1, 2, 2, 2]]] * 3
 
 
-@pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 1), (1, 4), (2, 1)])
+@pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 4), (2, 1)])
 def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
     (one,), _ = run(1, tmp_path / "one", "fit", num_ipus, accumulated)
     two, _ = run(2, tmp_path / "two", "fit", num_ipus, accumulated)
     assert two[0]["weights"] == two[1]["weights"]
     np.testing.assert_allclose(two[0]["weights"], one["weights"], atol=1e-6, rtol=0)
-    assert two[0]["loss"] == two[1]["loss"] == pytest.approx(one["loss"], rel=1e-5)
+    assert two[0]["loss"] == two[1]["loss"]
+    if num_ipus == 1:  # else one process shows the loss of one of its replicas
+        assert two[0]["loss"] == pytest.approx(one["loss"], rel=1e-5)
     assert [each["sum"] for each in two] == [4.0, 4.0]
     assert two[0]["in_sync"] == 2 * num_ipus
 
