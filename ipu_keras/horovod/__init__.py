@@ -10,10 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import ALONE, World
-from ipu_keras.processes import reductions
+from ipu_keras.processes import process_collectives
 from ipu_keras.processes.joining import joined
 
 
@@ -150,7 +149,7 @@ def allreduce(
 
     Raises:
         ValueError: `init` has not been called, or `op` is none of these.
-        NotImplementedError: `op` is `Adasum`.
+        NotImplementedError: `op` is `Adasum`, which IPU software lacks too.
         TypeError: Processes cannot add up the type.
 
     Example:
@@ -180,16 +179,16 @@ def allreduce(
 
 @tf.custom_gradient
 def _summed(tensor: tf.Tensor) -> Any:
-    (total,) = reductions.all_reduce([tensor])
-    return total, lambda upstream: reductions.all_reduce([upstream])[0]
+    (total,) = process_collectives.all_reduce([tensor])
+    return total, lambda upstream: process_collectives.all_reduce([upstream])[0]
 
 
 def allgather(tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Puts the tensors of all processes one behind the other, along the first axis.
 
     Args:
-        tensor: Of the same shape in all processes; outside of functions, the first axis may differ.
-        name: Of the operation.
+        tensor: This process's part. Outside of functions, the first axes may differ.
+        name: A name for the operation.
 
     Returns:
         The tensors of all processes, by rank.
@@ -199,16 +198,16 @@ def allgather(tensor: tf.Tensor, name: str | None = None) -> tf.Tensor:
         TypeError: Within a function, processes cannot add up the type.
     """
     initialized_world()
-    return tf.identity(reductions.all_gather(tensor), name)
+    return tf.identity(process_collectives.all_gather(tensor), name)
 
 
 def broadcast(tensor: tf.Tensor, root_rank: int, name: str | None = None) -> tf.Tensor:
     """Gives all processes the tensor of one of them.
 
     Args:
-        tensor: Of the same shape and type in all processes.
+        tensor: Has the same shape and type in all processes.
         root_rank: The rank of the process whose tensor it is.
-        name: Of the operation.
+        name: A name for the operation.
 
     Returns:
         The tensor of that process.
@@ -223,7 +222,7 @@ def broadcast(tensor: tf.Tensor, root_rank: int, name: str | None = None) -> tf.
             f"`root_rank` must be the rank of one of the {world.size} processes. "
             f"Received: root_rank={root_rank}"
         )
-    return tf.identity(reductions.broadcast(tensor, root_rank), name)
+    return tf.identity(process_collectives.broadcast(tensor, root_rank), name)
 
 
 def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
@@ -262,7 +261,3 @@ def initialized_world() -> World:
     if SYSTEM.communicator is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return SYSTEM.world
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)

@@ -38,7 +38,7 @@ class IPUHorovodStrategy(IPUMultiReplicaStrategy):
         """Returns a configuration as it is: processes that Horovod joins have IPUs of their own.
 
         Args:
-            config: The `IPUConfig`.
+            config: An `IPUConfig` of this process.
 
         Returns:
             The same configuration.

@@ -7,7 +7,7 @@ import tensorflow as tf
 from ipu_keras.horovod import initialized_world
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.machine.world import World
-from ipu_keras.processes.reductions import all_reduce, broadcast
+from ipu_keras.processes.process_collectives import all_reduce, broadcast
 from ipu_keras.settings.arguments import checked_switch
 
 

@@ -8,10 +8,10 @@ class World:
     """The processes that run one application together, and which of them this is.
 
     Args:
-        size: Number of processes.
-        rank: Number of this one, from 0.
-        local_size: Number of those on this machine.
-        local_rank: Number of this one among those.
+        size: How many processes there are.
+        rank: The number of this one, from 0.
+        local_size: How many of them are on this machine.
+        local_rank: The number of this one among those.
     """
 
     size: int = 1

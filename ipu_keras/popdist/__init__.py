@@ -5,7 +5,6 @@ The replicas of an application are spread evenly over its instances, which are p
 """
 
 import os
-from typing import Any
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine.system import SYSTEM
@@ -84,10 +83,10 @@ def checkNumIpusPerReplica(num_ipus: int) -> None:
     """Raises an error if a script counts on another number of IPUs than `poprun` was told.
 
     Args:
-        num_ipus: IPUs of a replica.
+        num_ipus: The IPUs that the script gives a replica.
 
     Raises:
-        RuntimeError: The numbers differ.
+        RuntimeError: `poprun` was told of another number.
     """
     if num_ipus != getNumIpusPerReplica():
         raise RuntimeError(
@@ -103,7 +102,7 @@ def set_ipu_config(
 
     Args:
         config: The configuration to change.
-        ipus_per_replica: IPUs of a replica.
+        ipus_per_replica: The IPUs that the script gives a replica.
         configure_device: Whether this instance's IPUs are selected.
 
     Returns:
@@ -119,7 +118,3 @@ def set_ipu_config(
     if configure_device:
         config.auto_select_ipus = getNumLocalReplicas() * ipus_per_replica
     return config
-
-
-def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'popdist' has no attribute {name!r} in ipu-keras")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ipu_keras.internals.keras.backend import in_stateless_scope
 from ipu_keras.internals.keras.training import CompileMetrics, TensorFlowTrainer
 from ipu_keras.keras.extensions.step_function import StepFunction
-from ipu_keras.processes.reductions import all_reduce
+from ipu_keras.processes.process_collectives import all_reduce
 
 # Modules of the classes whose methods are known: Keras's own.
 _KERAS = "keras.src."
