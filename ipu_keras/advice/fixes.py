@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.changes import Fix, is_mostly_single
+from ipu_keras.advice.changes import Fix, is_mostly_single, num_layers
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
@@ -91,6 +91,8 @@ class _Search:
     def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
         """Yields a half, a quarter or less of the batch that fits; of some tried, the smallest."""
         memory = self._model.memory
+        if not memory.code_fits:
+            return  # instructions are as many for any batch
         # Bytes by batch size, as far as they are known. Before a smaller batch is modelled, all
         # but those of what is always live are taken to be proportional to the batch.
         known = [
@@ -106,7 +108,7 @@ class _Search:
             model = self._model
             smaller = model_graph(model.name, graph, model.target, model.options)
             best = self._fix({"batch_size": promising}, smaller, promising)
-            if best.fits:
+            if best.fits or not smaller.memory.code_fits:
                 break
             known.append((promising, best.max_tile_bytes))
         if best is not None and best.max_tile_bytes < memory.max_tile_bytes:
@@ -129,7 +131,9 @@ class _Search:
         powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
         powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
         if options.pipeline is None:
-            return [{"num_ipus": power * options.num_ipus} for power in powers]
+            most = num_layers(self._model.graph) or _MAX_IPUS
+            counts = (power * options.num_ipus for power in powers)
+            return [{"num_ipus": count} for count in counts if count <= most]
         return [self._finer_pipeline(power * options.stage_splits) for power in powers]
 
     def _finer_pipeline(self, splits: int) -> dict[str, Any]:
@@ -196,6 +200,7 @@ class _Search:
             changes=dict(changes),
             max_tile_bytes=model.memory.max_tile_bytes,
             fits=model.memory.fits,
+            excess_code_bytes=max(model.memory.code_bytes - model.memory.code_region_bytes, 0),
             seconds_per_sample=seconds / batch_size,
         )
 

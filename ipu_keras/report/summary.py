@@ -42,7 +42,7 @@ def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
             (
                 fix.name,
                 f"{fix.max_tile_bytes:,}",
-                "yes" if fix.fits else "no",
+                "yes" if fix.fits else "no, by its code" if fix.excess_code_bytes else "no",
                 in_words(fix.seconds_per_sample),
             )
             for fix in fixes
