@@ -123,6 +123,20 @@ class ErrorBands:
         """
         return tuple(self._sentences(target))
 
+    def fullest_tile_range(self, num_bytes: int) -> tuple[int, int] | None:
+        """Returns the least and the most bytes that modelled ones stand for, by whole programs.
+
+        Args:
+            num_bytes: Modelled bytes of the fullest tile.
+
+        Returns:
+            Both bytes; `None` if no program is known whose fullest tile is published.
+        """
+        ratios = [one.fullest_tile_bytes for one in self.programs if one.fullest_tile_bytes]
+        if not ratios:
+            return None
+        return round(num_bytes / max(ratios)), round(num_bytes / min(ratios))
+
     def _sentences(self, target: str) -> Iterator[str]:
         for reference, ipu in dict.fromkeys((one.reference, one.target) for one in self.programs):
             programs = [
