@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,40 @@ def _resnet50(target: str) -> Report:
         keras.config.set_dtype_policy(policy)
 
 
+def _resnet50_inference(target: str, *, batch: int, images: str, num_io_tiles: int) -> Report:
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float16")
+    try:
+        pixels = keras.Input((224, 224, 3), dtype=images)
+        scaled = layers.Rescaling(1 / 255)(pixels) if images == "uint8" else pixels
+        model = keras.applications.ResNet50(weights=None, input_tensor=scaled)
+        return ipu_keras.profile(
+            keras.models.clone_model(model, clone_function=_folded),
+            tf.TensorSpec((batch, 224, 224, 3), images),
+            target=target,
+            steps_per_execution=128,
+            num_io_tiles=num_io_tiles,
+            place_ops_on_io_tiles=True,
+            convolution_options={"partialsType": "half"},
+            matmul_options={"partialsType": "half"},
+        )
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+class _Folded(layers.Layer):
+    """A batch normalization whose factors are in the weights of the convolution before it."""
+
+    def call(self, inputs, mask=None):
+        return inputs
+
+
+def _folded(layer: layers.Layer) -> layers.Layer:
+    if isinstance(layer, layers.BatchNormalization):
+        return _Folded(name=layer.name)
+    return layer.__class__.from_config(layer.get_config())
+
+
 def _pipelined_resnet50() -> keras.Model:
     with IPUStrategy().scope():
         images = keras.Input((224, 224, 3), dtype="uint8")
@@ -187,6 +222,9 @@ def _cnn1(target: str) -> Report:
 _MODELLED: Mapping[str, Callable[[str], Report]] = {
     "mnist_mlp": _mnist_mlp,
     "resnet50": _resnet50,
+    "resnet50_4": partial(_resnet50_inference, batch=4, images="float16", num_io_tiles=64),
+    "resnet50_32": partial(_resnet50_inference, batch=32, images="float16", num_io_tiles=64),
+    "resnet50_80": partial(_resnet50_inference, batch=80, images="uint8", num_io_tiles=32),
     "tf_rnn1": _rnn1,
     "tf_lstm1": _lstm1,
     "model_cnn1": _cnn1,
