@@ -97,7 +97,7 @@ class BenchmarkError:
     Args:
         kind: What the programs compute, in words.
         target: The IPU that they are for.
-        programs: Their number.
+        programs: The number of these benchmarks.
         cycles: Median for the tile cycles, without copies with the host.
         cycles_of_nine_in_ten: The same of nine in ten.
         total_bytes: Median for the bytes over all tiles, without gaps.
