@@ -331,6 +331,7 @@ def test_each_form_of_a_report_has_the_errors(tmp_path):
         "bands": [dataclasses.asdict(band) for band in ERRORS.bands],
         "points": [dataclasses.asdict(point) for point in ERRORS.points],
         "programs": [dataclasses.asdict(program) for program in ERRORS.programs],
+        "benchmarks": [],
     }
 
 
