@@ -43,6 +43,7 @@ from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
 from ipu_keras.cost.rewrites.counters import with_counters_of_one_axis
 from ipu_keras.cost.rewrites.precision import with_precision
 from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
+from ipu_keras.cost.rewrites.repeats import with_repeats
 from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
@@ -88,6 +89,11 @@ def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
 def shorten_counters(model: ModelledProgram) -> ModelledProgram:
     """Counts along one axis, and repeats that along the others."""
     return replace(model, graph=with_counters_of_one_axis(model.graph))
+
+
+def repeat_loops(model: ModelledProgram) -> ModelledProgram:
+    """Leaves in loops that run a known number of times what their results depend on."""
+    return replace(model, graph=with_repeats(model.graph))
 
 
 def write_out(model: ModelledProgram) -> ModelledProgram:
@@ -400,6 +406,7 @@ READING_PASSES = (
     find_batched_lookups,
     # Lookups in batches are known by counters as XLA writes them, so these come last.
     shorten_counters,
+    repeat_loops,
     write_out,
     # What the host computes is a copy before anything is fused: none of it is in a vertex.
     leave_tables_to_host,

@@ -4,6 +4,7 @@ Equal ones become one, and chains of elementwise operations one vertex, as in po
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import (
@@ -70,8 +71,9 @@ def fuse(program: FlatProgram) -> FlatProgram:
     compute_sets = tuple(
         _merged(joined[one.name])
         for one in program.compute_sets
-        # What joined all of its readers is gone; one that nobody reads, such as a print, stays.
-        if times_joined[one.name] < max(1, sum(uses[value.name] for value in one.writes))
+        # What joined all of its readers is gone, and so is a view that nobody takes; anything
+        # else that nobody reads, such as a print, stays.
+        if times_joined[one.name] < max(not _broadcasts(one), _num_uses(one, uses))
     )
     alive = set(program.results) | {v.name for one in compute_sets for v in one.writes}
     alive.update(name for one in compute_sets for name in one.reads)
@@ -86,6 +88,10 @@ def _uses(program: FlatProgram) -> Counter[str]:
     # A checkpoint is kept in memory, so it must not vanish into a chain.
     uses.update(program.checkpoints)
     return uses
+
+
+def _num_uses(one: ComputeSet, uses: Mapping[str, int]) -> int:
+    return sum(uses[value.name] for value in one.writes)
 
 
 def _without_widening(program: FlatProgram) -> FlatProgram:
