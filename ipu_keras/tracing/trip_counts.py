@@ -50,7 +50,7 @@ def with_trip_counts(ops: Sequence[Op], functions: Mapping[str, Graph]) -> tuple
 
     `trip_count` is `None` if the loop may end earlier than can be told; `max_trip_count` is the
     bound that holds even then, or `None`. `counters` has, for each integer that starts from a
-    constant and changes by one, its position among what the loop carries, its first value and
+    constant and changes by another, its position among what the loop carries, its first value and
     by how much it changes.
     """
     counted: dict[str, Op] = {}
