@@ -24,6 +24,7 @@ from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly,
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import recompute
+from ipu_keras.cost.flat.views import with_views
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
@@ -177,6 +178,11 @@ def compute_once(model: ModelledProgram) -> ModelledProgram:
 def find_normalizations(model: ModelledProgram) -> ModelledProgram:
     """Makes a few passes over the tensor of what one normalization does to it."""
     return replace(model, program=fuse_normalizations(model.program))
+
+
+def take_views(model: ModelledProgram) -> ModelledProgram:
+    """Lets compute sets take parts and other orders of values where these are."""
+    return replace(model, program=with_views(model.program))
 
 
 def fuse_chains(model: ModelledProgram) -> ModelledProgram:
@@ -421,6 +427,7 @@ READING_PASSES = (
     find_normalizations_in_bodies,
     compute_once,
     find_normalizations,
+    take_views,
     fuse_chains,
     order_bodies,
     add_up_gradients,

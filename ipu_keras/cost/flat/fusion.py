@@ -151,6 +151,8 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and len(producer.writes) == 1
         and (uses == 1 or broadcasts)
         and producer.repeat == consumer.repeat
+        # The vertex of a chain meets all of its operands in one order.
+        and (broadcasts or producer.writes[0].name not in consumer.viewed)
         and (broadcasts or _place(producer) == _place(consumer))
         and _size(producer) == _size(consumer)
     )
@@ -179,7 +181,12 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
     if len(chain) == 1:
         return last
     inside = {value.name for one in chain[:-1] for value in one.writes}
-    reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
+    reads = dict.fromkeys(
+        (name, position in one.views)
+        for one in chain
+        for position, name in enumerate(one.reads)
+        if name not in inside
+    )
     families = {one.family for one in chain}
     # The first of these that is in the chain decides how the whole is costed.
     family = next(
@@ -192,7 +199,8 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
         last,
         family=family,
         ops=tuple(op for one in chain for op in one.ops),
-        reads=reads,
+        reads=tuple(name for name, _ in reads),
+        views=tuple(position for position, (_, is_view) in enumerate(reads) if is_view),
         layer=last.layer or next((one.layer for one in chain if one.layer), ""),
         flops=sum(one.flops for one in chain),
         bytes_read=read,
