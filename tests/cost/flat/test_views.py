@@ -9,7 +9,7 @@ from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.flat.layouts import layouts_of
 from ipu_keras.cost.flat.views import with_views
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.machine.target import Target
+from ipu_keras.machine.target import TARGETS
 
 SHAPE = (8, 4)
 TRANSPOSED = {"dimensions": (1, 0)}
@@ -142,7 +142,7 @@ def test_where_a_result_lies():
 def cost(*ops, results=()):
     """Cycles of exchange and of all, of the last compute set and of the program."""
     step = graph(argument("x", 512, 256), *ops, results=results)
-    model = model_graph("step", step, Target.mk2())
+    model = model_graph("step", step, TARGETS["gc200"])
     return model.costs[-1], sum(each.cycles for each in model.costs)
 
 
