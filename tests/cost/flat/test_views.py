@@ -1,5 +1,7 @@
 """Which values are views of others, and what reads them then."""
 
+from dataclasses import replace
+
 import pytest
 from hlo_graphs import argument, graph, op, product, variable
 
@@ -174,3 +176,54 @@ def test_parts_that_make_up_a_result(count, expected):
         op("y", "add", (512, 256), "w", "v"),
     )
     assert given.exchange_bytes == expected
+
+
+def in_parts(step, backward):
+    """A pipeline's stage, whose backward part has the compute sets of those names."""
+    program = flatten(step)
+    sets = [replace(one, stage=0, backward=one.name in backward) for one in program.compute_sets]
+    return with_views(replace(program, compute_sets=tuple(sets)))
+
+
+def part(name, first):
+    limit = {"start": (first, 0), "limit": (first + 4, 4), "stride": (1, 1)}
+    return op(name, "slice", ROWS, "a", **limit)
+
+
+def test_a_part_is_kept_for_another_part_of_a_pipeline():
+    """Not all of `a` for half of it, but all of it for both halves, in whichever order."""
+    half = graph(
+        argument("x", *SHAPE),
+        op("a", "negate", SHAPE, "x"),
+        part("low", 0),
+        op("t", "transpose", ROWS, "low", **TRANSPOSED),
+        op("y", "tanh", ROWS, "t"),
+        op("dy", "negate", ROWS, "t"),
+        results=("y", "dy"),
+    )
+    assert reads(in_parts(half, {"dy"})) == {
+        "a": ["x"],
+        "low": ["a"],
+        "y": ["(low)"],
+        "dy": ["(low)"],
+    }
+    both = graph(
+        *half.ops,
+        part("high", 4),
+        op("z", "tanh", ROWS, "high"),
+        op("dz", "negate", ROWS, "high"),
+        results=("y", "z", "dy", "dz"),
+    )
+    assert reads(in_parts(both, {"dy", "dz"})) == {
+        "a": ["x"],
+        **dict.fromkeys(("y", "z", "dy", "dz"), ["(a)"]),
+    }
+
+
+def test_the_weight_update_takes_no_views():
+    program = flatten(
+        graph(argument("x", *SHAPE), transpose(), op("y", "tanh", (4, 8), "t"), results=("y",))
+    )
+    first, last = program.compute_sets
+    program = replace(program, compute_sets=(first, replace(last, weight_update=True)))
+    assert reads(with_views(program)) == {"t": ["x"], "y": ["t"]}
