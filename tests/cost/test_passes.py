@@ -141,7 +141,7 @@ def test_memory_of_branches_by_pencil_and_paper():
         "if/branch0/sorted",
         "y",
     ]
-    # What arrives: eight parts; nothing to look up in, for rows that tiles have whole, nor in place.
+    # What arrives: eight parts; nothing of rows that tiles have whole, nor in place.
     arriving = [cost.message_bytes for cost in model.costs]
     assert arriving == [1024, 0, 0, 0, 0]
     # x, and of the copies first all, then one more, then that one; x and the sorted; this alone.

@@ -216,7 +216,7 @@ def test_a_part_is_kept_for_another_part_of_a_pipeline():
     )
     assert reads(in_parts(both, {"dy", "dz"})) == {
         "a": ["x"],
-        **dict.fromkeys(("y", "z", "dy", "dz"), ["(a)"]),
+        **{name: ["(a)"] for name in ("y", "z", "dy", "dz")},
     }
 
 
