@@ -7,10 +7,9 @@ each (OutlineInstructions; before SDK 3.0, caches of its lowering).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.ir import NOT_LOWERED
 from ipu_keras.program import OUTLINED_SCOPE
 
@@ -28,13 +27,13 @@ _CACHED = frozenset(
 )
 
 
-def with_own_code(compute_sets: Sequence[ComputeSet], costs: Sequence[Cost]) -> frozenset[str]:
+def with_own_code(compute_sets: Sequence[ComputeSet], costs: Sequence[Hashable]) -> frozenset[str]:
     """Returns the names of the compute sets that have code of their own.
 
     - Products, convolutions and normalizations share code where they agree in shapes,
-      operations, plan, IPU, and in whether they are of a gradient. What such a function takes is
-      copied to where its first call had it; a product's plan counts how its operands arrive,
-      wherever they lie.
+      operations, cost (which says their plan), IPU, and in whether they are of a gradient. What
+      such a function takes is copied to where its first call had it; a product's plan counts how
+      its operands arrive, wherever they lie.
     - Calls of an outlined function share code where compute sets agree in name within the
       function, shapes, operations and IPU. A function that draws random numbers, writes variables
       or runs on the host is inlined, so each of its calls has own code.
@@ -52,7 +51,7 @@ def with_own_code(compute_sets: Sequence[ComputeSet], costs: Sequence[Cost]) -> 
     return frozenset(own.values())
 
 
-def _function(one: ComputeSet, cost: Cost) -> object:
+def _function(one: ComputeSet, cost: Hashable) -> object:
     """Returns what is equal of operations that are one function."""
     # The planner is told whether a product is of the forward pass; what is computed again is.
     is_gradient = one.backward and not one.recomputed

@@ -62,7 +62,7 @@ class _Repeats:
             if op.kind == "while" and op.attributes.get("trip_count") is not None:
                 used = {k for k in range(len(op.outputs)) if f"{op.name}:{k}" in users}
                 ops += self._repeat(
-                    _Loop(op, self._function(op.body[1])), used, ops, lists, renamed
+                    _CountedLoop(op, self._function(op.body[1])), used, ops, lists, renamed
                 )
             else:
                 ops.append(op)
@@ -74,7 +74,7 @@ class _Repeats:
 
     def _repeat(
         self,
-        loop: "_Loop",
+        loop: "_CountedLoop",
         used: set[int],
         before: Sequence[Op],
         lists: dict[str, str],
@@ -111,7 +111,7 @@ class _Repeats:
 
 
 @dataclass(frozen=True)
-class _Loop:
+class _CountedLoop:
     """A loop that runs a known number of times, and its body."""
 
     op: Op
@@ -148,7 +148,7 @@ class _Loop:
         """Whether each turn hands on what the one before did."""
         return self._parameters.get(self._source(self.body.results[leaf])) == leaf
 
-    def with_one_counter_each(self) -> "_Loop":
+    def with_one_counter_each(self) -> "_CountedLoop":
         """Lets all of the body take one of the integers that are equal in each turn."""
         firsts: dict[tuple[int, int, TensorSpec], int] = {}
         same = {
@@ -160,7 +160,7 @@ class _Loop:
             {references[leaf]: references[first] for leaf, first in same.items() if leaf != first}
         )
 
-    def with_constants(self, numbers: Mapping[str, float]) -> "_Loop":
+    def with_constants(self, numbers: Mapping[str, float]) -> "_CountedLoop":
         """Lets the body have constants of its own in place of those that it is given."""
         made, renamed = [], {}
         for name, leaf in self._parameters.items():
@@ -175,7 +175,7 @@ class _Loop:
         ops += [op for op in body.ops if not _is_parameter(op)]
         return replace(self, body=replace(body, ops=_with_fixed_slices(ops)))
 
-    def with_elements(self, lists: Mapping[str, str]) -> "_Loop":
+    def with_elements(self, lists: Mapping[str, str]) -> "_CountedLoop":
         """Takes the one value of a list's elements, where the body looks one up in the list."""
         loop = self
         for name, leaf in self._parameters.items():
@@ -184,7 +184,7 @@ class _Loop:
                 loop = loop._with_element(name, leaf, source)
         return loop
 
-    def _with_element(self, name: str, leaf: int, source: str) -> "_Loop":
+    def _with_element(self, name: str, leaf: int, source: str) -> "_CountedLoop":
         spec = self.op.outputs[leaf]
         element = TensorSpec(spec.shape[1:], spec.dtype)
         count = len(self.op.outputs)
@@ -206,7 +206,7 @@ class _Loop:
             self.body, ops=(given, *ops), results=(*self.body.results, f"{given.name}:0")
         )
         op = replace(self.op, outputs=(*self.op.outputs, element), inputs=(*self.op.inputs, source))
-        return _Loop(op, body)
+        return _CountedLoop(op, body)
 
     def result_without_loop(self, leaf: int) -> tuple[str, list[Op]] | None:
         """Returns the name of a result that no turn computes, and what makes it."""
@@ -251,7 +251,7 @@ class _Loop:
 
     def trimmed(
         self, used: Iterable[int], has_effects: Callable[[Op], bool]
-    ) -> tuple["_Loop", Mapping[int, int]]:
+    ) -> tuple["_CountedLoop", Mapping[int, int]]:
         """Leaves out what no result that is used depends on; returns the results' new places."""
         kept, grown = None, set(used)
         while grown != kept:
@@ -264,7 +264,7 @@ class _Loop:
         places = {old: new for new, old in enumerate(sorted(kept))}
         return self._with_leaves(places, needed), places
 
-    def _with_leaves(self, places: Mapping[int, int], needed: Collection[str]) -> "_Loop":
+    def _with_leaves(self, places: Mapping[int, int], needed: Collection[str]) -> "_CountedLoop":
         """Keeps what the loop carries at some positions, and the body's operations of a name."""
         renamed: dict[str, str] = {}
         ops = []
@@ -286,9 +286,9 @@ class _Loop:
             outputs=tuple(self.op.outputs[old] for old in places),
             inputs=tuple(self.op.inputs[old] for old in places),
         )
-        return _Loop(op, body)._reading(renamed)
+        return _CountedLoop(op, body)._reading(renamed)
 
-    def _reading(self, renamed: Mapping[str, str]) -> "_Loop":
+    def _reading(self, renamed: Mapping[str, str]) -> "_CountedLoop":
         """Lets the body read other values in place of some, and result in the same."""
 
         def known(names: Iterable[str]) -> tuple[str, ...]:
