@@ -74,8 +74,9 @@ class OptimizationsOptions(ConfigCategory):
     """Share the code of equal operations. Saves code memory; copying their inputs to a common
     place costs cycles.
 
-    Today: Reports, and whether a program fits, count the code of an outlined function once,
-    or for each call if this is off.
+    Today: Reports, and whether a program fits, count the code of an outlined function, and
+    of equal products, convolutions and normalizations, once, or for each call if this is
+    off.
     """
     merge_infeed_io_copies: bool
     """Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.

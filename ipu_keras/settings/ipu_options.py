@@ -314,8 +314,9 @@ _ROWS = {
         True,
         "Share the code of equal operations. Saves code memory; copying their inputs to a common "
         "place costs cycles.",
-        effect="Reports, and whether a program fits, count the code of an outlined function once, "
-        "or for each call if this is off.",
+        effect="Reports, and whether a program fits, count the code of an outlined function, and "
+        "of equal products, convolutions and normalizations, once, or for each call if this is "
+        "off.",
     ),
     "optimizations.merge_infeed_io_copies": _option(
         False,

@@ -162,4 +162,7 @@ def _overwritable(one: ComputeSet) -> tuple[str, ...]:
     """Returns the operands that a compute set's vertices can write to."""
     if is_update(one):
         return one.reads[:1]
-    return one.reads if one.family in _ELEMENTWISE else ()
+    if one.family not in _ELEMENTWISE:
+        return ()
+    # Results are in the order of the first operand, so no other order can be written over.
+    return tuple(name for k, name in enumerate(one.reads) if k == 0 or name not in one.viewed)

@@ -2,11 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ipu_keras.cost.flat.compute_sets import (
     ComputeSet,
     FlatProgram,
+    Value,
     is_carry,
     is_sum_of_replicas,
     is_update,
@@ -118,8 +119,9 @@ def _places_of(
         made = [value for value in one.writes if num_elements(value.spec) == size]
         return [(value.name, one.reads[0]) for value in made]
     if one.family in _ELEMENTWISE:
-        place = overwritten(result.name) or _first_of_size(one, program)
-        return [] if place is None else [(result.name, place)]
+        place = overwritten(result.name) or first_of_size(one, program.values)
+        # A view has the tiles of what it shows, but another order on them.
+        return [] if place is None or place in one.viewed else [(result.name, place)]
     if is_sum_of_replicas(one):
         pairs = zip(one.reads, one.writes, strict=True)
         return [(value.name, name) for name, value in pairs]
@@ -130,8 +132,8 @@ def _places_of(
     return []
 
 
-def _first_of_size(one: ComputeSet, program: FlatProgram) -> str | None:
+def first_of_size(one: ComputeSet, values: Mapping[str, Value]) -> str | None:
     """Returns the first operand with as many elements as the result, if there is one."""
     size = num_elements(one.writes[0].spec)
-    sizes = ((name, num_elements(program.values[name].spec)) for name in one.reads)
+    sizes = ((name, num_elements(values[name].spec)) for name in one.reads)
     return next((name for name, found in sizes if found == size), None)

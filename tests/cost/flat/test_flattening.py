@@ -53,7 +53,6 @@ def test_a_loop_repeats_its_body():
     program = flatten(loop(5))
     assert {one.name: (one.reads, one.repeat) for one in program.compute_sets} == {
         "while:0": (("x",), 1),
-        "while/condition/more": (("while:0",), 5),
         "while/body/next": (("while:0", "w"), 5),  # the loop leaves `w` as it is
         "while/body/carried:0": (("while/body/next",), 5),
         "y": (("while/body/carried:0",), 1),
