@@ -161,6 +161,7 @@ def matmul(
     >>> matmul(8, 2, 3, 4, "float32").flops
     384
     """
-    # One-element kernels multiply rows, which are a field; products of a batch are groups.
-    channels = (batch * inner, batch * columns)
-    return Convolution(1, (rows,), (1,), *channels, batch, (), dtype, partials_dtype)
+    # One-element kernels multiply; products of a batch are groups. As in poplibs, columns are a
+    # field, and rows the output channels.
+    channels = (batch * inner, batch * rows)
+    return Convolution(1, (columns,), (1,), *channels, batch, (), dtype, partials_dtype)
