@@ -242,9 +242,7 @@ class CandidateCosts:
         return (self.estimated_bytes <= most_bytes) & (self.interleaved_bytes <= most_interleaved)
 
 
-def costs_of(
-    target: Target, form: ConvolutionForm, grid: Array, num_tiles: int
-) -> CandidateCosts:
+def costs_of(target: Target, form: ConvolutionForm, grid: Array, num_tiles: int) -> CandidateCosts:
     """Returns the costs of the candidates of a form."""
     share = _Share.of(target, form, grid)
     steps = grid[SERIAL_IN] * grid[SERIAL_OUT]
@@ -308,9 +306,7 @@ class _Reduction:
     num_bytes: Array
 
     @classmethod
-    def of(
-        cls, target: Target, form: ConvolutionForm, grid: Array, share: _Share
-    ) -> "_Reduction":
+    def of(cls, target: Target, form: ConvolutionForm, grid: Array, share: _Share) -> "_Reduction":
         dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
         size = element_bytes(partials)
         casts = vertices.cast(
@@ -404,7 +400,7 @@ def _estimate(
     inputs = share.input_bytes - share.input_bytes // grid[OUT]
     weights = share.weight_bytes - share.weight_bytes // positions
     zero_weights, zero_inputs = _zeros(target, form, share)
-    # Partials count as exchanged even where nothing is summed, which leans to few outputs on a tile.
+    # Partials count as exchanged even where nothing is summed: few outputs on a tile are better.
     partials = share.outputs * element_bytes(convolution.partials_dtype)
     exchange = (inputs + zero_inputs) / _input_rate(target, grid)
     exchange = exchange + (weights + zero_weights + partials) / target.exchange_bytes
@@ -421,7 +417,7 @@ def _estimated_slices(target: Target, convolution: Convolution, share: _Share) -
     counts = (share.weight_bytes // size, share.outputs)
     vector = target.vector_bytes // size
     if target.sdk < 1.1:
-        # Workers are taken to do one after the other what they share, so that it rarely chose steps.
+        # As if workers did one after the other what they share: it rarely chose steps.
         return sum(target.num_workers * (30 + 2 * n / (vector / 2)) for n in counts)
     each = (41 + 27 + ceil_divide(n, target.num_workers) / vector for n in counts)
     return sum(25 + target.num_workers * cycles for cycles in each)
@@ -463,7 +459,9 @@ def _state_bytes(target: Target, form: ConvolutionForm, grid: Array, share: _Sha
     """Returns the bytes of fields, pointers and work lists of a tile's vertices."""
     pointer = 2 if target.tile_bytes <= _SHORT_POINTERS_REACH else 4
     in_grain, out_grain = form.grains(target)
-    ins, outs = share.in_channels // in_grain, share.out_channels // out_grain
+    # Other vertices than the matrix unit's take all input channels as one group.
+    ins = share.in_channels // in_grain if form.uses_matrix_unit else np.ones_like(share.outputs)
+    outs = share.out_channels // out_grain
     if form.method == "outer product":
         # Each worker has a vertex.
         state = np.full_like(ins, target.num_workers * VERTEX_STATE_BYTES)

@@ -221,7 +221,7 @@ def _on_matrix_unit(target: Target, form: ConvolutionForm) -> Iterator[Convoluti
         yield from (flat_form, _swapped(flat_form))
         return
     # Inputs of the unit may be those of several rows of the kernel, with fewer channels each.
-    heights = _HEIGHTS if convolution.kernel[0] > 1 else _HEIGHTS[:1]
+    heights = _HEIGHTS if convolution.kernel_rows > 1 else _HEIGHTS[:1]
     for height in heights:
         if height == 1 or form.in_channels <= unit // height:
             padded = _padded(target, form, unit // height)

@@ -117,13 +117,14 @@ def _candidates(target: Target, form: ConvolutionForm, num_tiles: int) -> Array:
     """Returns one column of parts for each way to fill the tiles, without serial steps."""
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
-    field, kernel_rows = convolution.field, convolution.kernel[0]
+    field = convolution.field
     # The longest dimension takes the tiles that the other parts leave it.
     longest = field.index(max(field))
     axes = [
         _parts(convolution.groups, num_tiles),
         _parts(convolution.batch, num_tiles),
-        _parts(ceil_divide(kernel_rows, form.kernel_height), num_tiles),
+        # All dimensions of the kernel may be split but the innermost.
+        _parts(ceil_divide(convolution.kernel_rows, form.kernel_height), num_tiles),
         _parts(ceil_divide(form.in_channels, in_grain), num_tiles),
         _parts(ceil_divide(form.out_channels, out_grain), num_tiles),
         [1],
@@ -263,7 +264,9 @@ def plan(
     bound = memory_proportion * target.tile_bytes
     forms = list(forms_of(target, convolution))
     grids = [_candidates(target, form, tiles) for form in forms]
-    costs = [(f, grid, costs_of(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)]
+    costs = [
+        (f, grid, costs_of(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)
+    ]
     interleaved = target.interleaved_bytes
     fastest = _best(target, costs, math.inf, interleaved)
     # Serial steps only take time, so they matter where memory is short.

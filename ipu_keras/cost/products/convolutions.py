@@ -109,6 +109,11 @@ class Convolution:
         return math.ceil(2 * pairs * channels * met / math.prod(self.input_dilations))
 
     @property
+    def kernel_rows(self) -> int:
+        """Rows of the kernel; one of one dimension is a row."""
+        return self.kernel[0] if len(self.kernel) > 1 else 1
+
+    @property
     def input_field(self) -> tuple[int, ...]:
         """Input positions that the result depends on, by dimension, padding left out."""
         return tuple(int(self.input_extent(i, size)) for i, size in enumerate(self.field))
