@@ -341,7 +341,9 @@ def _planned(
     """Returns the memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
     sets = model.program.compute_sets
-    own = with_own_code(sets) if model.options.outlining else {one.name for one in sets}
+    own = (
+        with_own_code(sets, model.costs) if model.options.outlining else {one.name for one in sets}
+    )
     return plan_memory(
         program,
         regions,

@@ -40,6 +40,29 @@ def test_golden():
     }
 
 
+@pytest.mark.parametrize("family", ["convolution", "dot", "norm"])
+def test_equal_operations_are_looked_up(family):
+    def product(name, spec=SMALL, **options):
+        return compute(name, spec, kind=family, family=family, **options)
+
+    others = [
+        product("larger", LARGE),
+        product("strided", attributes={"window_stride": (2,)}),
+        product("elsewhere", ipu=1),
+    ]
+    first = product("dense/y")
+    assert own(first, product("dense_1/y", recomputed=True), *others) == {
+        "dense/y",
+        "larger",
+        "strided",
+        "elsewhere",
+    }
+    # Options of stages make other plans.
+    sets = [first, product("dense_1/y")]
+    assert with_own_code(sets, ["fast", "small"]) == {"dense/y", "dense_1/y"}
+    assert with_own_code(sets, ["fast", "fast"]) == {"dense/y"}
+
+
 def test_loops_have_the_scope_twice():
     first = compute("outlined.f/while/body/outlined.f/while/body/tanh")
     assert own(first, compute("outlined.f_1/while/body/outlined.f_1/while/body/tanh")) == {
