@@ -33,7 +33,7 @@ DIRECTIVES = {
 }
 
 # Messages name these, so installed packages have them in a folder `docs` too.
-DOCUMENTS = ["docs/ipu_config.md", "docs/popart.md"]
+DOCUMENTS = ["docs/ipu_config.md", "docs/popart.md", "docs/how-to/data.md"]
 
 
 class BuildWithDocuments(build_py):
@@ -42,10 +42,10 @@ class BuildWithDocuments(build_py):
     def run(self):
         super().run()
         if not self.editable_mode:
-            folder = os.path.join(self.build_lib, "ipu_keras", "docs")
-            self.mkpath(folder)
             for source in DOCUMENTS:
-                self.copy_file(source, folder)
+                target = os.path.join(self.build_lib, "ipu_keras", source)
+                self.mkpath(os.path.dirname(target))
+                self.copy_file(source, target)
 
 
 class ProjectDistribution(Distribution):

@@ -15,6 +15,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 cdef enum:
     FFI_MAJOR = 0
+    # TensorFlow 2.19 has 1, from 2.20 on it is 2; what is used here is the same in both.
+    FFI_OLDEST_MINOR = 1
     FFI_MINOR = 2
     EXTENSION_METADATA = 1
 
@@ -327,6 +329,11 @@ cdef inline int take_truncated(
     return num_found
 
 
+# Which version XLA takes; the question comes without the API that would say it. There is one XLA in
+# a process, and it is written before that asks.
+cdef int taken_minor = FFI_MINOR
+
+
 cdef bint is_question(CallFrame* frame) noexcept nogil:
     """Answers XLA if it asks what a function is, instead of calling it."""
     cdef Extension* extension = frame.extension_start
@@ -334,7 +341,7 @@ cdef bint is_question(CallFrame* frame) noexcept nogil:
         return False
     cdef Version* version = &(<MetadataExtension*>extension).metadata.api_version
     version.major_version = FFI_MAJOR
-    version.minor_version = FFI_MINOR
+    version.minor_version = taken_minor
     return True
 
 
@@ -354,7 +361,10 @@ def register(uintptr_t get_api, str name, str distribution):
     Raises:
         RuntimeError: XLA does not take it; the error has its text.
     """
+    global taken_minor
     cdef const Api* api = (<const Api* (*)() noexcept nogil>get_api)()
+    if FFI_OLDEST_MINOR <= api.version.minor_version <= FFI_MINOR:
+        taken_minor = api.version.minor_version
     cdef bytes encoded = name.encode()
     cdef Handler handler
     if distribution == "uniform":
@@ -427,6 +437,7 @@ def abi_layout():
             "error": <size_t>&message.error,
         },
         "XLA_FFI_Api": {
+            "api_version": <size_t>&api.version,
             "XLA_FFI_Error_GetMessage": <size_t>&api.get_message,
             "XLA_FFI_Handler_Register": <size_t>&api.register_handler,
         },

@@ -300,6 +300,19 @@ class IPUExtended(OneDeviceExtended):
                 f"The device of an IPUStrategy cannot be changed. Received: {device!r}"
             )
 
+    def colocate_vars_with(self, colocate_with_variable):
+        """Returns a scope in which variables are made beside another one, as optimizers do."""
+        try:
+            return super().colocate_vars_with(colocate_with_variable)
+        except RuntimeError as error:
+            # The first update makes an optimizer's variables, which the scope has to place.
+            error.add_note(
+                "Variables of an IPUStrategy are made in its scope. Build the optimizer there, "
+                "before it updates anything: `with strategy.scope(): "
+                "optimizer.build(model.trainable_variables)`."
+            )
+            raise
+
     def _call_for_each_replica(self, fn, args, kwargs):
         with (
             self._placed(),

@@ -15,7 +15,7 @@ from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mo
 
 _SWITCHES = (
     *("outlining", "own_updates", "place_ops_on_io_tiles", "recomputation"),
-    *("synthetic_infeed", "synthetic_outfeed"),
+    *("copies_seed", "synthetic_infeed", "synthetic_outfeed"),
 )
 
 
@@ -60,6 +60,8 @@ class CostOptions:
             other tiles compute; see `io_tiles`.
         io_tile_available_memory_proportion: Share of their memory that data may fill. More data
             than that stays on the other tiles.
+        copies_seed: Whether each execution begins with a copy of the seed of random numbers from
+            the host, as TensorFlow's programs do and PopART's do not.
         synthetic_infeed: Whether nothing that a step is given is copied from the host.
         synthetic_outfeed: Whether nothing that a step returns is copied to the host.
         selection_order: Which IPU of a replica gets which shard or stage: copies between
@@ -91,6 +93,7 @@ class CostOptions:
     num_io_tiles: int = 0
     place_ops_on_io_tiles: bool = False
     io_tile_available_memory_proportion: float = 0.9
+    copies_seed: bool = True
     synthetic_infeed: bool = False
     synthetic_outfeed: bool = False
     selection_order: SelectionOrder = SelectionOrder.AUTO

@@ -7,7 +7,7 @@ the next one, and says which module does its work.
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_keras.cost.cost_options import CostOptions
@@ -279,24 +279,26 @@ def run_pipeline(model: ModelledProgram) -> ModelledProgram:
 
 
 def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
-    """Costs the infeed and the outfeed; a copy begins and ends once per execution."""
+    """Costs the infeed and the outfeed, which begin and end in each step, and the seed's copy.
+
+    TensorFlow's programs copy the feeds in each turn of their loop; what is copied once an
+    execution is the seed of random numbers, with which it begins (`poplar_compiler.cc`).
+    """
     target, options = model.target, model.options
     steps = options.steps_per_execution
     # Replicas of several IPUs have links to the host of their own.
     sharing = options.num_replicas if options.ipus_per_replica == 1 else 1
-    # What a loop takes from an infeed, the host prepares while the loop runs.
-    fed, fetched = _copied_bytes(model.program)
-    sizes = (0 if options.synthetic_infeed else fed, 0 if options.synthetic_outfeed else fetched)
-    seconds = [
-        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing) if num_bytes else 0
-        for num_bytes in sizes
-    ]
-    host_cycles = math.ceil(sum(seconds) * target.clock_hz / steps)
+    nothing = _Copied(0, 0)
+    fed, fetched = _copied(model.program)
+    fed = nothing if options.synthetic_infeed else fed
+    fetched = nothing if options.synthetic_outfeed else fetched
+    cycles = [each.cycles(target, sharing) for each in (fed, fetched)]
+    # Synthetic data is for what an IPU takes by itself, so nothing is counted beside it.
+    seed = model.seed_cycles / steps if any(cycles) else 0.0
+    host_cycles = math.ceil(sum(cycles) + seed)
     if not options.place_ops_on_io_tiles:
         return replace(model, host_cycles=host_cycles)
-    begun = [target.host_latency_cycles if num_bytes else 0 for num_bytes in sizes]
-    cycles = [s * target.clock_hz - b for s, b in zip(seconds, begun, strict=True)]
-    copies = StepCopies(steps, *sizes, *(each / steps for each in cycles))
+    copies = StepCopies(steps, fed.num_bytes, fetched.num_bytes, *cycles)
     model = replace(model, host_cycles=host_cycles, io_tile_bytes=copies.held_bytes)
     if model.io_tile_bytes > model.io_tile_capacity:
         return model
@@ -304,22 +306,40 @@ def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
     between = copies.exchange_cycles(target, options.num_io_tiles)
     return replace(
         model,
-        host_cycles=math.ceil((sum(begun) + waiting) / steps) + between,
+        host_cycles=math.ceil(waiting / steps + seed) + between,
         hidden_host_cycles=int((copies.cycles - waiting) / steps),
     )
 
 
-def _copied_bytes(program: FlatProgram) -> tuple[int, int]:
-    """Returns the bytes that go to one replica for a step, and from it."""
+@dataclass(frozen=True)
+class _Copied:
+    """What goes to one replica for a step, or from it: `count` times an infeed or outfeed."""
+
+    num_bytes: int
+    count: int
+
+    def cycles(self, target: Target, sharing: int) -> float:
+        """Returns the cycles for a step of as many replicas as share a link."""
+        # All tensors of a feed are copied together, in each turn of the loop over steps.
+        if not self.num_bytes:
+            return 0.0
+        seconds = host_seconds(target, self.num_bytes * sharing, num_ipus=sharing)
+        return seconds * target.clock_hz + (self.count - 1) * target.host_latency_cycles
+
+
+def _copied(program: FlatProgram) -> tuple[_Copied, _Copied]:
+    """Returns what goes to one replica for a step, and from it."""
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
+    # What a loop takes from an infeed, the host prepares while the loop runs.
     infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
-    fed += sum(one.repeat * one.bytes_written for one in infeeds)
+    taken = sum(one.repeat for one in infeeds if one.bytes_written)
+    received = fed + sum(one.repeat * one.bytes_written for one in infeeds)
     fetched = sum(
         program.values[name].spec.nbytes
         for name in set(program.results) - set(program.updates)
         if program.values[name].role == "activation"
     )
-    return fed, fetched
+    return _Copied(received, bool(fed) + taken), _Copied(fetched, 1)
 
 
 def fill_tiles(model: ModelledProgram) -> ModelledProgram:

@@ -86,10 +86,10 @@ def test_guesses_are_counted():
     assert found.guessed_share == guessed / found.compute_cycles
 
 
-@pytest.mark.parametrize(("steps", "bound"), [(1, "host"), (100_000, "ipu")])
-def test_what_bounds_a_step(steps, bound):
-    found = report(target=GC200.with_numbers(host_bytes_per_second=1e15), steps_per_execution=steps)
-    assert found.bound == bound
+@pytest.mark.parametrize(("latency", "bound"), [(160_000, "host"), (1, "ipu")])
+def test_what_bounds_a_step(latency, bound):
+    numbers = {"host_bytes_per_second": 1e15, "host_latency_cycles": latency}
+    assert report(target=GC200.with_numbers(**numbers)).bound == bound
 
 
 def test_groups():

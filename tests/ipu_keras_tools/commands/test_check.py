@@ -110,17 +110,18 @@ def test_notes_of_what_changes_nothing(tmp_path, monkeypatch, capsys):
     (tmp_path / "idle.py").write_text(
         "from tensorflow.python.ipu import utils\n"
         "utils.create_ipu_config(enable_ipu_events=True, max_report_size=3)\n"
+        "utils.create_ipu_config(enable_ipu_events=True)\n"
     )
     # Notes are no reason to fail.
     assert main(["check", "idle.py"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
         "idle.py:2:43: note: `enable_ipu_events` of `create_ipu_config` has no effect here: there "
-        "are no trace events",
+        "are no trace events (and at 3:43)",
         "idle.py:2:65: note: `max_report_size` of `create_ipu_config` has no effect here: reports "
         "are files, of any size",
     ]
-    assert lines[-1].startswith("0 of 1 will fail; reasons: 0; notes: 2; IPU names that work: ")
+    assert lines[-1].startswith("0 of 1 will fail; reasons: 0; notes: 3; IPU names that work: ")
     assert main(["check", "idle.py", "--json"]) == 0
     [found] = json.loads(capsys.readouterr().out)
     assert found["notes"][0] == {
