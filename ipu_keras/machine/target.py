@@ -76,8 +76,8 @@ class Target:
         conv_units: Output channels that a tile accumulates at once, by the same.
         weight_load_bytes: Bytes of weights that a tile loads in a cycle.
         exchange_bytes: Bytes that a tile sends, and receives, in a cycle.
-        shared_exchange_bytes: Bytes that two tiles receive in a cycle if they receive the same.
-            No cost counts on it (see `convolution_planner`).
+        shared_exchange_bytes: Bytes that two tiles receive in a cycle if they receive the same,
+            as inputs of products.
         memcpy_bytes: Bytes that a tile copies in a cycle.
         sync_cycles: Cycles of synchronizing the tiles of an IPU.
         global_sync_cycles: Cycles of synchronizing several IPUs.
