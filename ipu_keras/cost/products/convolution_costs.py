@@ -423,9 +423,9 @@ def _estimated_slices(target: Target, convolution: Convolution, share: _Share) -
     vector = target.vector_bytes // size
     if target.sdk < 1.1:
         # As if workers did one after the other what they share: it rarely chose steps.
-        return sum(target.num_workers * (30 + 2 * n / (vector / 2)) for n in counts)
-    each = (41 + 27 + ceil_divide(n, target.num_workers) / vector for n in counts)
-    return sum(25 + target.num_workers * cycles for cycles in each)
+        return np.sum([target.num_workers * (30 + 2 * n / (vector / 2)) for n in counts], axis=0)
+    each = [41 + 27 + ceil_divide(n, target.num_workers) / vector for n in counts]
+    return np.sum([25 + target.num_workers * cycles for cycles in each], axis=0)
 
 
 def _zeros(target: Target, form: ConvolutionForm, share: _Share) -> tuple[Array, Array]:
