@@ -41,12 +41,14 @@ from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
 from ipu_keras.cost.rewrites.counters import with_counters_of_one_axis
+from ipu_keras.cost.rewrites.popnn_activations import with_popnn_activations
 from ipu_keras.cost.rewrites.precision import with_precision
 from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
 from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
 )
+from ipu_keras.cost.rewrites.summed_products import with_summed_products
 from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.cost.tile.io_tiles import StepCopies
@@ -75,9 +77,19 @@ def replace_divisions(model: ModelledProgram) -> ModelledProgram:
     return replace(model, graph=with_products_for_divisions(model.graph))
 
 
+def sum_in_products(model: ModelledProgram) -> ModelledProgram:
+    """Lets a product add up its batch where the sum of it is all that is read."""
+    return replace(model, graph=with_summed_products(model.graph))
+
+
 def find_relu_gradients(model: ModelledProgram) -> ModelledProgram:
     """Makes one operation, as popnn has it, of the comparison and selection that XLA writes."""
     return replace(model, graph=with_relu_gradients(model.graph))
+
+
+def find_activations(model: ModelledProgram) -> ModelledProgram:
+    """Gives activation functions of popnn vertices and gradients that take the input alone."""
+    return replace(model, graph=with_popnn_activations(model.graph))
 
 
 def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
@@ -398,7 +410,9 @@ READING_PASSES = (
     # divisions, as a power of -1 becomes a division.
     replace_powers,
     replace_divisions,
+    sum_in_products,
     find_relu_gradients,
+    find_activations,
     find_batched_lookups,
     # Lookups in batches are known by counters as XLA writes them, so these come last.
     shorten_counters,

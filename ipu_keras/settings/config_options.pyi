@@ -256,12 +256,12 @@ class ExperimentalMultiReplicaDistributionOptions(ConfigCategory):
     process_index: int
     """Number of this process, below `process_count`.
 
-    Today: No effect: Each process has an emulated machine of its own.
+    Today: Is compared with the rank of this process among those that have joined.
     """
     process_count: int
-    """How many processes take part; 0 switches this off.
+    """How many processes take part; 0 leaves that open.
 
-    Today: No effect: Each process has an emulated machine of its own.
+    Today: Is compared with the number of processes that have joined.
     """
 
 class ExperimentalOptions(ConfigCategory):

@@ -128,6 +128,11 @@ def is_carry(one: ComputeSet) -> bool:
     return one.family == "copy" and one.ops[-1].kind == "copy"
 
 
+def is_sum_of_replicas(one: ComputeSet) -> bool:
+    """Whether a compute set adds up each of its operands over replicas, in place."""
+    return one.ops[-1].kind == "all-reduce"
+
+
 def is_update(one: ComputeSet) -> bool:
     """Whether a compute set changes a part of its first operand, which is its result."""
     return one.ops[-1].kind in ("dynamic-update-slice", "scatter")

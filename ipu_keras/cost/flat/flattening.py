@@ -393,10 +393,21 @@ def _place_of(op: Op) -> dict[str, Any]:
     }
 
 
+# Operations that are their operand if they leave as many elements: parts that are the whole, and
+# sums of one element each. XLA's simplifier drops these, with which TensorFlow adds and drops an
+# axis of one element, such as that along which samples share a weight.
+_PARTS = frozenset({"concatenate", "dynamic-slice", "pad", "reduce", "slice"})
+
+
 def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
-    """Whether a conversion keeps the type, or a change of axes the order of elements."""
+    """Whether an operation keeps all elements, their type and their order."""
     if op.kind == "convert":
         return operands[0].dtype == op.outputs[0].dtype
+    if op.kind in _PARTS:
+        is_whole = num_elements(operands[0]) == num_elements(op.outputs[0])
+        # Padding of less than nothing on one side moves elements.
+        is_moved = any(op.attributes.get("edge_padding_low", ()))
+        return len(op.outputs) == 1 and is_whole and not is_moved
     if op.kind == "transpose":
         sizes = operands[0].shape
     elif op.kind == "broadcast" and num_elements(operands[0]) == num_elements(op.outputs[0]):

@@ -1,5 +1,7 @@
 """Which values take over memory, on programs built by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hlo_graphs import argument, graph, inner_parameter, loop, op, spec, variable
 from hypothesis import given
@@ -61,6 +63,34 @@ def test_results_and_new_values_of_variables_stay():
     )
     assert program.in_place == {}
     assert program.updates == {"new": "w"}
+
+
+def test_a_sum_over_replicas_takes_the_place_of_what_it_adds_up():
+    both = Op("sum", "all-reduce", (spec(8), spec(8)), inputs=("g", "h"))
+    program = shared(
+        argument("g", 8),
+        argument("h", 8),
+        both,
+        op("y", "add", (8,), "h", "sum:0"),
+        results=("y", "sum:1"),
+    )
+    # `h` is read once more, after its sum.
+    assert program.in_place == {"sum:0": "g", "y": "h"}
+
+
+def test_an_update_may_write_over_what_it_takes_from_an_accumulator():
+    """Which is set to zero after that; other variables have to stay."""
+    step = graph(
+        variable("acc", 8),
+        variable("w", 8),
+        op("a", "negate", (8,), "w"),
+        op("b", "tanh", (8,), "acc"),
+        results=("a", "b"),
+    )
+    program = flatten(step)
+    accumulator = replace(program.values["acc"], is_accumulator=True)
+    program = replace(program, values={**program.values, "acc": accumulator})
+    assert share_memory(program).in_place == {"b": "acc"}
 
 
 @pytest.mark.parametrize("kind", ["dynamic-update-slice", "scatter"])
@@ -131,6 +161,14 @@ def test_a_loop_that_fills_an_array():
         "while/body/next": (2, 4),
         "y": (5, 5),
     }
+
+
+def test_what_a_loop_leaves_in_place_waits_under_its_name():
+    """A pipeline keeps the loop's result of four more batches, which is no copy any more."""
+    program = flatten(loop(5))
+    found = share_memory(replace(program, stashes={"while/body/carried:0": 4}))
+    assert found.stashes == {"while/body/next": 4}
+    assert "while/body/next" in found.values
 
 
 def test_a_loop_over_a_variable_works_in_it():
