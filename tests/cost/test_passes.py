@@ -76,23 +76,25 @@ def test_memory_of_a_variable_by_pencil_and_paper():
 
 
 def test_memory_of_a_product_by_pencil_and_paper():
-    """One of 16 x 16 results on each of 256 tiles; x and w have 1024 floats each.
+    """4 of 16 x 16 results on each of 64 tiles, 8 times; x and w have 1024 floats each.
 
-    A tile needs a row and a column of 64 floats and the result's sum: 516 bytes besides the
-    values, into which it receives what it does not have.
+    A tile needs 4 times 8 and 8 floats and 4 sums: 176 bytes besides the values, into which it
+    receives what it does not have.
     """
     step = graph(argument("x", 16, 64), variable("w", 64, 16), product("y", (16, 16), "x", "w"))
     memory = model_graph("step", step, GC200).memory
     # A type of vertex, a compute set and an exchange; what they leave of a memory element of
-    # 16 KiB; 3168 bytes of stack; 256 vertices of 24 bytes.
-    code, gap, state = 512 + 24 + 48, 15_800, math.ceil(256 * 24 / 1472)
+    # 16 KiB; 3168 bytes of stack. Of a vertex on each of 512 tiles 44 bytes, 3 pointers of 4 and 6
+    # lists of a row; of one that sums, 12 bytes and 2 pointers.
+    code, gap = 512 + 24 + 48, 15_800
+    state = math.ceil(512 * (44 + 3 * 4 + 6 * (4 + 6) + 12 + 2 * 4) / 1472)
     assert memory.code_bytes == code
     assert memory.bytes_by_category["gaps"] == 1472 * gap
     assert memory.bytes_by_category["vertex_state"] == 1472 * state
     overhead = code + gap + 3168 + state
     # At 128 bytes, x is on the first 32 tiles, w on the next 32, and y on 8 more.
     spread = [128] * (32 + 32 + 8) + [0] * (1472 - 72)
-    assert memory.peak_by_tile.tolist() == [overhead + 516 + size for size in spread]
+    assert memory.peak_by_tile.tolist() == [overhead + 176 + size for size in spread]
     assert memory.bytes_by_category["variables"] == 4 * 64 * 16
 
 

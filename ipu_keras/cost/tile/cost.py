@@ -27,6 +27,8 @@ class Cost:
         temporary_bytes: Bytes that a tile needs only while it runs.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
         num_vertices: Vertices of one tile; the workers share one.
+        state_bytes: Bytes of their fields, pointers and work lists; 0 where only their number is
+            known.
         vertex: Type of the vertices; compute sets of one type share their code.
         detail: How it is computed, where there is a choice.
         parts: Costs of what an operation of Poplar's libraries consists of, already counted.
@@ -40,6 +42,7 @@ class Cost:
     temporary_bytes: int = 0
     interleaved_bytes: int = 0
     num_vertices: int = 0
+    state_bytes: int = 0
     tiles: int = 0
     vertex: str = ""
     confidence: Confidence = Confidence.DERIVED
