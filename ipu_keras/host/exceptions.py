@@ -102,7 +102,7 @@ class ExceptionWatch:
     def _first(self, tensors: Sequence[Any]) -> FoundException | None:
         if self._found_in is None:
             self._found_in = self._plain()
-        search = _Search(self._program, self._operations())
+        search = _ExceptionSearch(self._program, self._operations())
         try:
             Interpreter(self._found_in, search.observe)(tensors)
         except _Found as stop:
@@ -116,7 +116,7 @@ class _Found(Exception):
         self.found = found
 
 
-class _Search:
+class _ExceptionSearch:
     """Sees the operations of an execution, and ends it at the first exception that stops it."""
 
     def __init__(self, program: Program, operations: Collection[str]):

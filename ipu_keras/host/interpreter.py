@@ -20,10 +20,10 @@ class RunningPlace:
     """Where in an execution an operation runs.
 
     Args:
-        turns: Of each loop around it, the outermost first, the turn and the number of turns;
-            that is `None` if the loop has no limit.
-        calls: Of each call around it, how many calls of the same function came before it
-            in the graph that calls.
+        turns: The turn and the number of turns of each loop around it, the outermost first. The
+            number is `None` if the loop has no limit.
+        calls: How many calls of the same function came before each call around it, in the graph
+            that calls.
     """
 
     turns: tuple[tuple[int, int | None], ...] = ()
