@@ -99,7 +99,6 @@ class TestConfigure:
         idle = [option for option in OPTIONS if not option.is_category and option.effect is None]
         for option in idle:
             write(config, option.name, other_value(option))
-        config.experimental.multi_replica_distribution.process_index = 2
         with pytest.warns(UserWarning, match="no effect today") as warned:
             config.configure_ipu_system()
         names = ", ".join(option.name for option in idle)

@@ -31,7 +31,8 @@ class CostOptions:
             sums that a product of float16 numbers adds up. Others have no model: `profile` and
             its like warn of them.
         matmul_options: The same options for matrix products.
-        outlining: Whether calls of an outlined function share their code.
+        outlining: Whether calls of an outlined function, and equal products, convolutions and
+            normalizations, share their code.
         steps_per_execution: Steps between two exchanges with the host; a step is one batch on
             each replica, whether the weights are updated after it or not.
         dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to count as

@@ -24,6 +24,7 @@ from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly,
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import recompute
+from ipu_keras.cost.flat.views import with_views
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
@@ -41,12 +42,15 @@ from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
 from ipu_keras.cost.rewrites.counters import with_counters_of_one_axis
+from ipu_keras.cost.rewrites.popnn_activations import with_popnn_activations
 from ipu_keras.cost.rewrites.precision import with_precision
 from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
+from ipu_keras.cost.rewrites.repeats import with_repeats
 from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
 )
+from ipu_keras.cost.rewrites.summed_products import with_summed_products
 from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.cost.tile.io_tiles import StepCopies
@@ -75,9 +79,19 @@ def replace_divisions(model: ModelledProgram) -> ModelledProgram:
     return replace(model, graph=with_products_for_divisions(model.graph))
 
 
+def sum_in_products(model: ModelledProgram) -> ModelledProgram:
+    """Lets a product add up its batch where the sum of it is all that is read."""
+    return replace(model, graph=with_summed_products(model.graph))
+
+
 def find_relu_gradients(model: ModelledProgram) -> ModelledProgram:
     """Makes one operation, as popnn has it, of the comparison and selection that XLA writes."""
     return replace(model, graph=with_relu_gradients(model.graph))
+
+
+def find_activations(model: ModelledProgram) -> ModelledProgram:
+    """Gives activation functions of popnn vertices and gradients that take the input alone."""
+    return replace(model, graph=with_popnn_activations(model.graph))
 
 
 def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
@@ -88,6 +102,11 @@ def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
 def shorten_counters(model: ModelledProgram) -> ModelledProgram:
     """Counts along one axis, and repeats that along the others."""
     return replace(model, graph=with_counters_of_one_axis(model.graph))
+
+
+def repeat_loops(model: ModelledProgram) -> ModelledProgram:
+    """Leaves in loops that run a known number of times what their results depend on."""
+    return replace(model, graph=with_repeats(model.graph))
 
 
 def write_out(model: ModelledProgram) -> ModelledProgram:
@@ -171,6 +190,11 @@ def compute_once(model: ModelledProgram) -> ModelledProgram:
 def find_normalizations(model: ModelledProgram) -> ModelledProgram:
     """Makes a few passes over the tensor of what one normalization does to it."""
     return replace(model, program=fuse_normalizations(model.program))
+
+
+def take_views(model: ModelledProgram) -> ModelledProgram:
+    """Lets compute sets take parts and other orders of values where these are."""
+    return replace(model, program=with_views(model.program))
 
 
 def fuse_chains(model: ModelledProgram) -> ModelledProgram:
@@ -361,7 +385,9 @@ def _planned(
     """Returns the memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
     sets = model.program.compute_sets
-    own = with_own_code(sets) if model.options.outlining else {one.name for one in sets}
+    own = {one.name for one in sets}
+    if model.options.outlining:
+        own = with_own_code(sets, model.costs)
     return plan_memory(
         program,
         regions,
@@ -396,10 +422,13 @@ READING_PASSES = (
     # divisions, as a power of -1 becomes a division.
     replace_powers,
     replace_divisions,
+    sum_in_products,
     find_relu_gradients,
+    find_activations,
     find_batched_lookups,
     # Lookups in batches are known by counters as XLA writes them, so these come last.
     shorten_counters,
+    repeat_loops,
     write_out,
     # What the host computes is a copy before anything is fused: none of it is in a vertex.
     leave_tables_to_host,
@@ -414,6 +443,7 @@ READING_PASSES = (
     find_normalizations_in_bodies,
     compute_once,
     find_normalizations,
+    take_views,
     fuse_chains,
     order_bodies,
     add_up_gradients,

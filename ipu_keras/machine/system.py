@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
+from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.enumerations import DeviceConnectionType
 from ipu_keras.settings.flags import (
@@ -140,6 +141,22 @@ class System:
         self._connection = DeviceConnectionType.ALWAYS
         self._attached: frozenset[int] = frozenset()
         self._acquired: dict[int, weakref.ref[DeviceConfiguration]] = {}
+        self._world = ALONE
+        self._communicator: Any = None
+
+    @property
+    def world(self) -> World:
+        """The processes that run together; this one alone until it has joined others."""
+        return self._world
+
+    @property
+    def communicator(self) -> Any:
+        """What joins the processes; `None` before they have joined."""
+        return self._communicator
+
+    def join(self, world: World, communicator: Any) -> None:
+        """Notes that this process has joined others, or runs by itself again."""
+        self._world, self._communicator = world, communicator
 
     @property
     def devices(self) -> tuple[DeviceConfiguration, ...]:

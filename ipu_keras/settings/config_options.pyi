@@ -74,8 +74,9 @@ class OptimizationsOptions(ConfigCategory):
     """Share the code of equal operations. Saves code memory; copying their inputs to a common
     place costs cycles.
 
-    Today: Reports, and whether a program fits, count the code of an outlined function once,
-    or for each call if this is off.
+    Today: Reports, and whether a program fits, count the code of an outlined function, and
+    of equal products, convolutions and normalizations, once, or for each call if this is
+    off.
     """
     merge_infeed_io_copies: bool
     """Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.
@@ -265,12 +266,12 @@ class ExperimentalMultiReplicaDistributionOptions(ConfigCategory):
     process_index: int
     """Number of this process, below `process_count`.
 
-    Today: No effect: Each process has an emulated machine of its own.
+    Today: Is compared with the rank of this process among those that have joined.
     """
     process_count: int
-    """How many processes take part; 0 switches this off.
+    """How many processes take part; 0 leaves that open.
 
-    Today: No effect: Each process has an emulated machine of its own.
+    Today: Is compared with the number of processes that have joined.
     """
 
 class ExperimentalOptions(ConfigCategory):

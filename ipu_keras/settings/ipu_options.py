@@ -194,10 +194,14 @@ _ROWS = {
         "those of a process times `process_count`."
     ),
     "experimental.multi_replica_distribution.process_index": _option(
-        0, "Number of this process, below `process_count`.", why_idle=why.ONE_PROCESS
+        0,
+        "Number of this process, below `process_count`.",
+        effect="Is compared with the rank of this process among those that have joined.",
     ),
     "experimental.multi_replica_distribution.process_count": _option(
-        0, "How many processes take part; 0 switches this off.", why_idle=why.ONE_PROCESS
+        0,
+        "How many processes take part; 0 leaves that open.",
+        effect="Is compared with the number of processes that have joined.",
     ),
     "floating_point_behaviour": category("Exceptions, overflow and rounding of floating point."),
     "floating_point_behaviour.inv": _option(
@@ -313,8 +317,9 @@ _ROWS = {
         True,
         "Share the code of equal operations. Saves code memory; copying their inputs to a common "
         "place costs cycles.",
-        effect="Reports, and whether a program fits, count the code of an outlined function once, "
-        "or for each call if this is off.",
+        effect="Reports, and whether a program fits, count the code of an outlined function, and "
+        "of equal products, convolutions and normalizations, once, or for each call if this is "
+        "off.",
     ),
     "optimizations.merge_infeed_io_copies": _option(
         False,

@@ -23,6 +23,7 @@ class Cost:
         exchange_cycles: Cycles until the tile that receives the most has it.
         sync_cycles: Cycles of synchronization before each exchange.
         exchange_bytes: Bytes that the tile with the most receives.
+        arrives_in_place: Whether these arrive where its results lie, and so in no messages.
         temporary_bytes: Bytes that a tile needs only while it runs.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
         num_vertices: Vertices of one tile; the workers share one.
@@ -35,6 +36,7 @@ class Cost:
     exchange_cycles: int = 0
     sync_cycles: int = 0
     exchange_bytes: int = 0
+    arrives_in_place: bool = False
     temporary_bytes: int = 0
     interleaved_bytes: int = 0
     num_vertices: int = 0
@@ -61,8 +63,8 @@ class Cost:
 
     @property
     def message_bytes(self) -> int:
-        """Bytes that arrive beside the temporaries, which hold what products receive."""
-        return 0 if self.temporary_bytes else self.exchange_bytes
+        """Bytes that arrive beside the results and the temporaries of products."""
+        return 0 if self.temporary_bytes or self.arrives_in_place else self.exchange_bytes
 
 
 def arrival_cycles(target: Target, received: int) -> int:
