@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ipu_keras.machine.numerics import Numerics
+from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.enumerations import DeviceConnectionType
@@ -183,7 +183,13 @@ class System:
         """How programs compute with halves that are made now."""
         if self._config is None:
             return Numerics()
-        return Numerics(nanoo=self._config.floating_point_behaviour.nanoo)
+        behaviour = self._config.floating_point_behaviour
+        stops = {
+            FloatingPointException.INV: behaviour.inv,
+            FloatingPointException.DIV0: behaviour.div0,
+            FloatingPointException.OFLO: behaviour.oflo,
+        }
+        return Numerics(behaviour.nanoo, frozenset(kind for kind, on in stops.items() if on))
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:

@@ -224,17 +224,26 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     inv: bool
     """Stop on an invalid operation as IEEE 754 defines it.
 
-    Today: No effect: The host computes, which does not stop.
+    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
+    with an error that names kind, operation, layer and step, if results or variables are
+    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
+    does not stop.
     """
     div0: bool
     """Stop on a division by zero.
 
-    Today: No effect: The host computes, which does not stop.
+    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
+    with an error that names kind, operation, layer and step, if results or variables are
+    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
+    does not stop.
     """
     oflo: bool
     """Stop on an overflow.
 
-    Today: No effect: The host computes, which does not stop.
+    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
+    with an error that names kind, operation, layer and step, if results or variables are
+    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
+    does not stop.
     """
     esr: bool | StochasticRoundingBehaviour
     """Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.
@@ -250,7 +259,7 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     set_all: bool
     """Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.
 
-    Today: Applied when the system is configured; the five have no effect of their own.
+    Today: Applied when the system is configured; it does nothing of its own.
     """
 
 class ExperimentalMultiReplicaDistributionOptions(ConfigCategory):
