@@ -32,6 +32,7 @@ from ipu_keras.internals.tensorflow.strategies import (
     update_context,
 )
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
@@ -106,6 +107,11 @@ class IPUStrategy(tf.distribute.Strategy):
     def device(self) -> IpuDevice | None:
         """The IPU device; `None` for a strategy on another kind of device."""
         return self._ipu_device
+
+    @property
+    def world(self) -> World:
+        """The processes that train together; with this strategy each trains by itself."""
+        return ALONE
 
     def scope(self) -> "StrategyScope":
         """Returns a context in which what is made and called is for the device.

@@ -17,6 +17,7 @@ from ipu_keras.feeds.sliced_datasets import BatchedRows, sliced_dataset
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow.datasets import (
     flat_elements,
+    is_none,
     resource_of,
     without_read_ahead,
 )
@@ -111,7 +112,7 @@ def element_format(element_spec: Any) -> ElementFormat:
     specs: list[TensorSpec] = []
 
     def position(leaf):
-        if leaf is None or isinstance(leaf, tf.NoneTensorSpec | tf.OptionalSpec):
+        if is_none(leaf) or isinstance(leaf, tf.OptionalSpec):
             return None
         specs.append(_tensor_spec(leaf, len(specs)))
         return len(specs) - 1

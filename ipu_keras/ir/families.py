@@ -4,7 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipu_keras.ir.graph import CHECKPOINT, NOT_LOWERED, POPLAR_CALL, RELU_GRADIENT, Op
+from ipu_keras.ir.graph import (
+    CHECKPOINT,
+    NOT_LOWERED,
+    POPLAR_CALL,
+    POPNN_ACTIVATIONS,
+    RELU_GRADIENT,
+    Op,
+)
 from ipu_keras.ir.tensor_spec import TensorSpec
 from ipu_keras.ir.windows import pairs_met
 
@@ -18,6 +25,7 @@ UNARY = frozenset(
         "exponential",
         "exponential-minus-one",
         "floor",
+        *POPNN_ACTIVATIONS.values(),
         "is-finite",
         "log",
         "log-plus-one",
@@ -53,6 +61,7 @@ BINARY = frozenset(
         "or",
         "power",
         RELU_GRADIENT,
+        *(f"{kind}-gradient" for kind in POPNN_ACTIVATIONS.values()),
         "remainder",
         "shift-left",
         "shift-right-arithmetic",

@@ -46,7 +46,7 @@ Pair = collections.namedtuple("Pair", "first second")
         (({"x": X}, Y, Y), ({"x": 0}, 1, 2), 3),
         (Pair(X, Y), Pair(0, 1), 2),
         ((X, None, Y), (0, None, 1), 2),
-        ((X, tf.NoneTensorSpec()), (0, None), 1),
+        ((X, tf.data.Dataset.from_tensors((0, None)).element_spec[1]), (0, None), 1),
         ((X, tf.OptionalSpec(Y)), (0, None), 1),
         ((), (), 0),
         (None, None, 0),

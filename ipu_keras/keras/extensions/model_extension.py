@@ -315,8 +315,12 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         The variables that the host sees are replica 0's, and those of accumulated logs are of
         the last step alone.
         """
+        world = self.distribute_strategy.world
         if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
-            return logs
+            return logs if world.size == 1 else self._ipu.metrics.means(logs)
+        if world.size > 1:
+            with self._ipu.metrics.of_all_processes():
+                return super()._get_metrics_result_or_logs(logs)
         if self._ipu.metrics.are_in(logs):
             return logs  # sorted by name, as Keras wants them
         return super()._get_metrics_result_or_logs(logs)
