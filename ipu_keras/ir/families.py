@@ -228,7 +228,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> OpWork:
     >>> product = Op("p", "dot", (TensorSpec((2, 4), "float32"),),
     ...              attributes={"lhs_contracting_dimensions": (1,)})
     >>> work_of(product, [TensorSpec((2, 3), "float32"), TensorSpec((3, 4), "float32")])
-    Work(flops=48, bytes_read=72, bytes_written=32)
+    OpWork(flops=48, bytes_read=72, bytes_written=32)
     """
     family = family_of_op(op)
     if family in ("free", "constant", "control flow", "Poplar call"):

@@ -250,6 +250,7 @@ def plan(
 
     Example:
 
+    >>> from ipu_keras.cost.products.convolutions import matmul
     >>> from ipu_keras.machine.target import TARGETS
     >>> product = matmul(1, 1024, 1024, 1024, "float16")
     >>> plan(TARGETS["gc200"], product).method

@@ -1,12 +1,14 @@
 """Plans of convolutions: by hand where one tile does it all, by bounds else."""
 
 import dataclasses
+import doctest
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipu_keras.cost.products import convolution_planner
 from ipu_keras.cost.products.convolution_planner import Plans, plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
@@ -296,3 +298,7 @@ def test_equal_products_have_one_plan():
     # With less memory for it, it is another product.
     less = plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.005)
     assert less.temporary_bytes < first.temporary_bytes
+
+
+def test_examples():
+    assert doctest.testmod(convolution_planner).failed == 0
