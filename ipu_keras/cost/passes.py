@@ -13,6 +13,7 @@ from typing import Any
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.code_sharing import with_own_code
 from ipu_keras.cost.flat.compute_sets import FlatProgram
+from ipu_keras.cost.flat.control_flow import bodies_of
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.fusion import deduplicate, fuse
 from ipu_keras.cost.flat.host_tables import keep_tables_on_host
@@ -356,7 +357,10 @@ def _copied(program: FlatProgram) -> tuple[_Copied, _Copied]:
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
     # What a loop takes from an infeed, the host prepares while the loop runs.
     infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
-    taken = sum(one.repeat for one in infeeds if one.bytes_written)
+    # All that a turn of a loop takes stands together, so that Poplar joins it
+    # (`merge_infeed_io_copies`).
+    turns = {bodies_of(one): one.repeat for one in infeeds if one.bytes_written}
+    taken = sum(turns.values())
     received = fed + sum(one.repeat * one.bytes_written for one in infeeds)
     fetched = sum(
         program.values[name].spec.nbytes
