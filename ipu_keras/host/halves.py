@@ -9,6 +9,7 @@ branches, XLA's programs and TensorFlow's executor are treated alike, and report
 it. Functions without halves stay as they are.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras._device import address_of
+from ipu_keras._rounding import register
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
@@ -23,6 +26,9 @@ from ipu_keras.machine.numerics import Numerics
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _LARGEST = 65504.0
+
+# What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
+_SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE = range(3)
 
 # What computes new numbers, by the attributes that are the types of what it computes with. What
 # moves, compares or chooses numbers is not here: halves stay halves in it.
@@ -108,8 +114,8 @@ class _HalvedFunctions:
     def __init__(self, numerics: Numerics):
         self._numerics = numerics
         self._concerned: dict[str, bool] = {}
-        self._names: dict[str, str] = {}
-        self.made: dict[str, Any] = {}
+        self._names: dict[tuple[str, bool], str] = {}
+        self.made: list[tuple[str, Any]] = []
 
     def are_computed_in(self, name: str) -> bool:
         """Whether a function, or one that it calls, computes halves."""
@@ -121,16 +127,22 @@ class _HalvedFunctions:
             )
         return self._concerned[name]
 
-    def rewritten(self, name: str) -> str:
-        """Returns the name of what takes the place of a function."""
+    def rewritten(self, name: str, in_xla: bool = False) -> str:
+        """Returns the name of what takes the place of a function, called by XLA's programs or not.
+
+        XLA has no kernels of ours, and needs none: it rounds as part of other operations.
+        """
         if not self.are_computed_in(name):
             return name
-        if name not in self._names:
-            self._names[name] = f"{name}_halves_{next(_numbers)}"
-            found = _Rewriting(function_definition(name), self.rewritten, self._numerics).result()
-            found.signature.name = self._names[name]
-            self.made[name] = found
-        return self._names[name]
+        definition = function_definition(name)
+        in_xla = in_xla or _is_for_xla(definition)
+        if (name, in_xla) not in self._names:
+            self._names[name, in_xla] = f"{name}_halves_{next(_numbers)}"
+            kind = _Rewriting if in_xla else _RewritingForExecutor
+            found = kind(definition, self.rewritten, self._numerics).result()
+            found.signature.name = self._names[name, in_xla]
+            self.made.append((name, found))
+        return self._names[name, in_xla]
 
 
 def _computes_halves(node: Any) -> bool:
@@ -146,14 +158,32 @@ def _called(node: Any) -> list[Any]:
     return found + [function for value in node.attr.values() for function in value.list.func]
 
 
+@functools.cache
+def _register_kernels() -> None:
+    """Makes `IpuRound` and `IpuWiden` known to TensorFlow, once in a process."""
+    register(address_of)
+
+
+def _is_for_xla(called: Any) -> bool:
+    """Whether XLA compiles a function, or the function that a node calls."""
+    # Whoever asks for an attribute that is not there makes it.
+    return "_XlaMustCompile" in called.attr and called.attr["_XlaMustCompile"].b
+
+
 class _Rewriting:
     """Writes one function anew: all that computes halves does so in float32, and rounds."""
 
-    def __init__(self, definition: Any, renamed: Callable[[str], str], numerics: Numerics):
+    _in_xla = True
+
+    def __init__(self, definition: Any, renamed: Callable[[str, bool], str], numerics: Numerics):
         self._definition = definition
         self._renamed = renamed
         self._nanoo = numerics.nanoo
         self._nodes: list[Any] = []
+        # The operations that others wait for, without taking a result.
+        self._awaited = {
+            name[1:] for node in definition.node_def for name in node.input if name[0] == "^"
+        }
         # By the tensor that was a half, the one that is it now.
         self._instead: dict[str, str] = {}
         self._constants: dict[tuple[str, int], str] = {}
@@ -168,8 +198,9 @@ class _Rewriting:
         found.CopyFrom(self._definition)
         for node in found.node_def:
             self._device = node.device
+            in_xla = self._in_xla or _is_for_xla(node)
             for function in _called(node):
-                function.name = self._renamed(function.name)
+                function.name = self._renamed(function.name, in_xla)
             if not _computes_halves(node):
                 self._note_moved(node)
                 self._nodes.append(node)
@@ -223,12 +254,9 @@ class _Rewriting:
                 tensor = f"{node.name}:{argument.name}:0"
                 operands = [node.input[k] for k in wide] if node.op in _OVERFLOWING else []
                 name = f"{node.name}/{argument.name}"
-                half = _AS_IT_IS + tensor
-                if is_bounded:
-                    self._instead[tensor] = self._cast_to(_HALF, half, f"{name}/half")
-                else:
-                    checked = [] if is_finite else operands or [half]
-                    self._instead[tensor] = self._rounded(half, name, checked)
+                wide = _AS_IT_IS + tensor
+                checked = [] if is_finite else operands or [wide]
+                self._instead[tensor] = self._rounded(wide, name, checked, is_bounded)
 
     def _change(self, node: Any) -> None:
         """Reads, computes and writes, in place of an operation that does all of it in halves."""
@@ -243,44 +271,54 @@ class _Rewriting:
         self._nodes.append(node)
 
     def _cast(self, node: Any) -> None:
-        wide = node.input[0]
-        if node.attr["SrcT"].type != _FLOAT:
-            wide = self._cast_to(_FLOAT, wide, f"{node.name}/wide", node.attr["SrcT"].type)
-        node.attr["SrcT"].type = _FLOAT
-        if self._nanoo:
+        source = node.attr["SrcT"].type
+        tensor, wide = f"{node.name}:y:0", node.input[0]
+        if source != _FLOAT:
+            node.attr["DstT"].type = _FLOAT
             self._nodes.append(node)
-            node.input[0] = wide
-            tensor = f"{node.name}:y:0"
-            half = _AS_IT_IS + tensor
-            self._instead[tensor] = self._finite(half, [half], f"{node.name}/kept", _HALF)
-        else:
-            node.input[0] = self._saturated(wide, node.name, [wide])
-            self._nodes.append(node)
+            wide = _AS_IT_IS + tensor
+        half = self._rounded(wide, node.name, [wide])
         self._finite_ops.add(node.name)
+        if source == _FLOAT and node.name in self._awaited:
+            # What waits for it finds it under its name.
+            node.op, node.input[0] = "Identity", half
+            del node.attr["SrcT"], node.attr["DstT"], node.attr["Truncate"]
+            node.attr["T"].type = _HALF
+            self._nodes.append(node)
+        self._instead[tensor] = half
 
-    def _rounded(self, wide: str, name: str, operands: Sequence[str]) -> str:
+    def _rounded(
+        self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False
+    ) -> str:
         """Returns the half that a result in float32 becomes: NaN where an operand is not finite."""
+        if is_bounded:
+            return self._cast_to(_HALF, wide, f"{name}/half")
         if not self._nanoo:
             return self._cast_to(_HALF, self._saturated(wide, name, operands), f"{name}/half")
         half = self._cast_to(_HALF, wide, f"{name}/half")
-        return self._finite(half, [half], f"{name}/kept", _HALF)
+        return self._finite(half, _HALF, [half], _HALF, f"{name}/kept")
 
     def _saturated(self, wide: str, name: str, operands: Sequence[str]) -> str:
         limits = [self._constant(value, _FLOAT) for value in (-_LARGEST, _LARGEST)]
         clipped = self._new("ClipByValue", f"{name}/clipped", [wide, *limits], T=_FLOAT)
         # Clipping keeps NaN.
-        return self._finite(f"{clipped}:output:0", operands, f"{name}/kept", _FLOAT)
+        return self._finite(f"{clipped}:output:0", _FLOAT, operands, _FLOAT, f"{name}/kept")
 
-    def _finite(self, value: str, operands: Sequence[str], name: str, dtype: int) -> str:
+    def _finite(
+        self, value: str, dtype: int, operands: Sequence[str], type_of_operands: int, name: str
+    ) -> str:
         """Returns a value where operands are finite, and NaN elsewhere."""
+        nan = self._constant(float("nan"), dtype) if operands else ""
         for k, operand in enumerate(operands):
-            finite = self._new("IsFinite", f"{name}/finite_{k}", [operand], T=dtype)
-            chosen = [f"{finite}:y:0", value, self._constant(float("nan"), dtype)]
-            value = f"{self._new('SelectV2', f'{name}/chosen_{k}', chosen, T=dtype)}:output:0"
+            finite = self._new("IsFinite", f"{name}/finite_{k}", [operand], T=type_of_operands)
+            chosen = self._new(
+                "SelectV2", f"{name}/chosen_{k}", [f"{finite}:y:0", value, nan], T=dtype
+            )
+            value = f"{chosen}:output:0"
         return value
 
-    def _cast_to(self, dtype: int, tensor: str, name: str, source: int | None = None) -> str:
-        source = source or (_HALF if dtype == _FLOAT else _FLOAT)
+    def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
+        source = _HALF if dtype == _FLOAT else _FLOAT
         return f"{self._new('Cast', name, [tensor], SrcT=source, DstT=dtype)}:y:0"
 
     def _constant(self, value: float, dtype: int) -> str:
@@ -302,3 +340,30 @@ class _Rewriting:
             node.attr[attribute].type = dtype
         self._nodes.append(node)
         return name
+
+
+class _RewritingForExecutor(_Rewriting):
+    """Rounds by kernels of our own: TensorFlow would go over each result several times."""
+
+    _in_xla = False
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        _register_kernels()
+
+    def _rounded(
+        self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False
+    ) -> str:
+        overflow = _SATURATED
+        if self._nanoo:
+            overflow = _NEVER_FINITE
+        elif wide in operands:
+            overflow = _SATURATED_IF_FINITE
+        self._new("IpuRound", f"{name}/half", [wide])
+        self._nodes[-1].attr["overflow"].i = overflow
+        others = [] if self._nanoo else [operand for operand in operands if operand != wide]
+        return self._finite(f"{name}/half:halves:0", _HALF, others, _FLOAT, f"{name}/kept")
+
+    def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
+        assert dtype == _FLOAT
+        return f"{self._new('IpuWiden', name, [tensor])}:wide:0"
