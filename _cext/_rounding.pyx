@@ -20,8 +20,8 @@ cdef extern from *:
     #include <string.h>
 
     /* What becomes of a number that is too large for a half: the largest half; that, or NaN if
-       it was infinite; NaN in either case. */
-    enum { SATURATED = 0, SATURATED_IF_FINITE = 1, NEVER_FINITE = 2 };
+       it was infinite; NaN in either case; an infinity. */
+    enum { SATURATED = 0, SATURATED_IF_FINITE = 1, NEVER_FINITE = 2, INFINITE = 3 };
 
     static inline uint32_t bits_of(float x) {
         uint32_t bits;
@@ -62,12 +62,19 @@ cdef extern from *:
         int is_infinite = (half & 0x7FFFu) == 0x7C00u;
         int was_infinite = (bits_of(x) & 0x7FFFFFFFu) == 0x7F800000u;
         int is_nan = overflow == NEVER_FINITE || (overflow == SATURATED_IF_FINITE && was_infinite);
-        return is_infinite ? (is_nan ? 0x7E00u : sign | 0x7BFFu) : half;
+        uint16_t instead = is_nan ? 0x7E00u : sign | 0x7BFFu;
+        return is_infinite && overflow != INFINITE ? instead : half;
     }
 
     static void round_plainly(const float* wide, uint16_t* halves, int64_t size, int overflow) {
         for (int64_t i = 0; i < size; i++)
             halves[i] = limited(nearest_half(wide[i]), wide[i], overflow);
+    }
+
+    /* Rounded, and kept as float32: `rounded` may be `wide`. */
+    static void keep_plainly(const float* wide, float* rounded, int64_t size, int overflow) {
+        for (int64_t i = 0; i < size; i++)
+            rounded[i] = widened(limited(nearest_half(wide[i]), wide[i], overflow));
     }
 
     static void widen_plainly(const uint16_t* halves, float* wide, int64_t size) {
@@ -113,29 +120,54 @@ cdef extern from *:
         widen_plainly(halves + i, wide + i, size - i);
     }
 
+    WITH_INSTRUCTIONS
+    static void keep_by_instructions(
+        const float* wide, float* rounded, int64_t size, int overflow
+    ) {
+        int64_t i = 0;
+        const __m256i infinity = _mm256_set1_epi32(0x7F800000);
+        const __m256i sizes = _mm256_set1_epi32(0x7FFFFFFF);
+        for (; i + 8 <= size; i += 8) {
+            __m256 x = _mm256_loadu_ps(wide + i);
+            __m256 found = _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+            __m256i size_of = _mm256_and_si256(_mm256_castps_si256(found), sizes);
+            __m256i is_infinite = _mm256_cmpeq_epi32(size_of, infinity);
+            if (__builtin_expect(!_mm256_testz_si256(is_infinite, is_infinite), 0))
+                keep_plainly(wide + i, rounded + i, 8, overflow);
+            else
+                _mm256_storeu_ps(rounded + i, found);
+        }
+        keep_plainly(wide + i, rounded + i, size - i, overflow);
+    }
+
     #else
     static int has_instructions(void) { return 0; }
+    #define keep_by_instructions keep_plainly
     #define round_by_instructions round_plainly
     #define widen_by_instructions widen_plainly
     #endif
     """
     enum:
         SATURATED
-        NEVER_FINITE
     void round_plainly(const float*, uint16_t*, int64_t, int) noexcept nogil
     void widen_plainly(const uint16_t*, float*, int64_t) noexcept nogil
+    void keep_plainly(const float*, float*, int64_t, int) noexcept nogil
     int has_instructions() noexcept nogil
+    void keep_by_instructions(const float*, float*, int64_t, int) noexcept nogil
     void round_by_instructions(const float*, uint16_t*, int64_t, int) noexcept nogil
     void widen_by_instructions(const uint16_t*, float*, int64_t) noexcept nogil
 
 
 # Chosen once, when the module is imported.
 cdef void (*round_halves)(const float*, uint16_t*, int64_t, int) noexcept nogil
+cdef void (*keep_rounded)(const float*, float*, int64_t, int) noexcept nogil
 cdef void (*widen_halves)(const uint16_t*, float*, int64_t) noexcept nogil
 if has_instructions():
     round_halves, widen_halves = round_by_instructions, widen_by_instructions
+    keep_rounded = keep_by_instructions
 else:
     round_halves, widen_halves = round_plainly, widen_plainly
+    keep_rounded = keep_plainly
 
 
 def rounded(const float[::1] wide, uint16_t[::1] halves, int overflow, *, bint plainly):
@@ -145,7 +177,7 @@ def rounded(const float[::1] wide, uint16_t[::1] halves, int overflow, *, bint p
         wide: IN. Float32 numbers.
         halves: OUT. As many halves, as integers of 16 bits.
         overflow: What becomes of too large numbers: 0 is the largest half, 1 is that unless they
-            are infinite and NaN if they are, 2 is NaN.
+            are infinite and NaN if they are, 2 is NaN, 3 is infinite.
         plainly: Whether to use no instructions that only some CPUs have.
     """
     assert wide.shape[0] == halves.shape[0]
@@ -210,6 +242,8 @@ cdef struct TensorFlow:
     void (*TF_GetInput)(Context*, int, Tensor**, Status*) noexcept nogil
     Tensor* (*TF_AllocateOutput)(
         Context*, int, int, const int64_t*, int, size_t, Status*) noexcept nogil
+    Tensor* (*TF_ForwardInputOrAllocateOutput)(
+        Context*, const int*, int, int, const int64_t*, int, int*, Status*) noexcept nogil
     void (*TF_OpKernelContext_Failure)(Context*, Status*) noexcept nogil
     void (*TF_OpKernelConstruction_Failure)(Construction*, Status*) noexcept nogil
     void (*TF_OpKernelConstruction_GetAttrInt32)(
@@ -266,6 +300,19 @@ cdef void compute_rounding(void* state, Context* context) noexcept nogil:
     end(wide, halves)
 
 
+cdef void compute_keeping(void* state, Context* context) noexcept nogil:
+    cdef Tensor* wide = NULL
+    cdef Tensor* rounded = NULL
+    if begin(context, &wide, TF_FLOAT, 0, &rounded):
+        keep_rounded(
+            <const float*>tf.TF_TensorData(wide),
+            <float*>tf.TF_TensorData(rounded),
+            tf.TF_TensorElementCount(wide),
+            <int><uintptr_t>state,
+        )
+    end(wide, rounded)
+
+
 cdef void compute_widening(void* state, Context* context) noexcept nogil:
     cdef Tensor* halves = NULL
     cdef Tensor* wide = NULL
@@ -281,7 +328,10 @@ cdef void compute_widening(void* state, Context* context) noexcept nogil:
 cdef bint begin(
     Context* context, Tensor** given, int dtype, size_t size_of_one, Tensor** result
 ) noexcept nogil:
-    """Takes a kernel's input and allocates an output of its shape; says whether that went well."""
+    """Takes a kernel's input and allocates an output of its shape; says whether that went well.
+
+    Without a `size_of_one`, the output is the input itself if nothing else needs that.
+    """
     cdef Status* status = tf.TF_NewStatus()
     cdef int64_t shape[MOST_DIMENSIONS]
     cdef int num_dimensions, k
@@ -291,20 +341,40 @@ cdef bint begin(
         num_dimensions = tf.TF_NumDims(given[0])
         for k in range(num_dimensions):
             shape[k] = tf.TF_Dim(given[0], k)
-        result[0] = tf.TF_AllocateOutput(
-            context,
-            0,
-            dtype,
-            shape,
-            num_dimensions,
-            size_of_one * tf.TF_TensorElementCount(given[0]),
-            status,
-        )
+        if size_of_one:
+            result[0] = tf.TF_AllocateOutput(
+                context,
+                0,
+                dtype,
+                shape,
+                num_dimensions,
+                size_of_one * tf.TF_TensorElementCount(given[0]),
+                status,
+            )
+        else:
+            result[0] = allocate_or_forward(context, given, shape, num_dimensions, status)
     is_well = tf.TF_GetCode(status) == TF_OK
     if not is_well:
         tf.TF_OpKernelContext_Failure(context, status)
     tf.TF_DeleteStatus(status)
     return is_well
+
+
+cdef Tensor* allocate_or_forward(
+    Context* context, Tensor** given, const int64_t* shape, int num_dimensions, Status* status
+) noexcept nogil:
+    cdef int position = 0
+    cdef int forwarded = -1
+    cdef Tensor* result
+    # TensorFlow counts the references to an input, and this is one.
+    tf.TF_DeleteTensor(given[0])
+    given[0] = NULL
+    result = tf.TF_ForwardInputOrAllocateOutput(
+        context, &position, 1, 0, shape, num_dimensions, &forwarded, status
+    )
+    if tf.TF_GetCode(status) == TF_OK:
+        tf.TF_GetInput(context, 0, given, status)
+    return result
 
 
 cdef void end(Tensor* given, Tensor* result) noexcept nogil:
@@ -315,7 +385,7 @@ cdef void end(Tensor* given, Tensor* result) noexcept nogil:
 
 
 def register(address_of) -> None:
-    """Makes the operations `IpuRound` and `IpuWiden` known to TensorFlow, once in a process.
+    """Makes the operations `IpuRound`, `IpuRoundWide` and `IpuWiden` known to TensorFlow, once in a process.
 
     Args:
         address_of: Returns the address of a function of the loaded TensorFlow, by its name.
@@ -327,6 +397,12 @@ def register(address_of) -> None:
     tf.TF_OpDefinitionBuilderAddAttr(builder, b"overflow: int")
     define(builder)
     add_kernel(b"IpuRound", create_rounding, compute_rounding)
+    builder = tf.TF_NewOpDefinitionBuilder(b"IpuRoundWide")
+    tf.TF_OpDefinitionBuilderAddInput(builder, b"wide: float")
+    tf.TF_OpDefinitionBuilderAddOutput(builder, b"rounded: float")
+    tf.TF_OpDefinitionBuilderAddAttr(builder, b"overflow: int")
+    define(builder)
+    add_kernel(b"IpuRoundWide", create_rounding, compute_keeping)
     builder = tf.TF_NewOpDefinitionBuilder(b"IpuWiden")
     tf.TF_OpDefinitionBuilderAddInput(builder, b"halves: half")
     tf.TF_OpDefinitionBuilderAddOutput(builder, b"wide: float")
@@ -379,6 +455,9 @@ cdef int find_tensorflow(address_of) except -1:
     find(<void**>&tf.TF_TensorElementCount, address_of, "TF_TensorElementCount")
     find(<void**>&tf.TF_GetInput, address_of, "TF_GetInput")
     find(<void**>&tf.TF_AllocateOutput, address_of, "TF_AllocateOutput")
+    find(
+        <void**>&tf.TF_ForwardInputOrAllocateOutput, address_of, "TF_ForwardInputOrAllocateOutput"
+    )
     find(<void**>&tf.TF_OpKernelContext_Failure, address_of, "TF_OpKernelContext_Failure")
     find(<void**>&tf.TF_OpKernelConstruction_Failure, address_of, "TF_OpKernelConstruction_Failure")
     find(<void**>&tf.TF_OpKernelConstruction_GetAttrInt32, address_of, "TF_OpKernelConstruction_GetAttrInt32")

@@ -28,7 +28,7 @@ _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _LARGEST = 65504.0
 
 # What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
-_SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE = range(3)
+_SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE, _INFINITE = range(4)
 
 # What computes new numbers, by the attributes that are the types of what it computes with. What
 # moves, compares or chooses numbers is not here: halves stay halves in it.
@@ -40,12 +40,13 @@ _COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
     DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput
     Digamma Div DivNoNan Einsum Elu EluGrad Erf Erfc Erfinv EuclideanNorm Exp Expm1 FloorDiv
     FloorMod FusedBatchNormGradV3 FusedBatchNormV3 Inv InvGrad L2Loss LRN LRNGrad LeakyRelu
-    LeakyReluGrad Lgamma Log Log1p LogSoftmax MatMul Mean Mod Mul MulNoNan Ndtri Pow Prod RealDiv
-    Reciprocal ReciprocalGrad Rsqrt RsqrtGrad SegmentMean SegmentProd SegmentSum Selu SeluGrad
-    Sigmoid SigmoidGrad Sin Sinh Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad
-    Softsign SoftsignGrad SparseSoftmaxCrossEntropyWithLogits Sqrt SqrtGrad Square
-    SquaredDifference Sub Sum Tan Tanh TanhGrad TensorScatterAdd TensorScatterSub TruncateMod
-    UnsortedSegmentProd UnsortedSegmentSum Xdivy Xlog1py Xlogy
+    LeakyReluGrad Lgamma Log Log1p LogSoftmax MatMul MaxPoolGrad MaxPoolGradV2 Mean Mod Mul
+    MulNoNan Ndtri Pow Prod RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad SegmentMean
+    SegmentProd SegmentSum Selu SeluGrad Sigmoid SigmoidGrad Sin Sinh Softmax
+    SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad
+    SparseSoftmaxCrossEntropyWithLogits Sqrt SqrtGrad Square SquaredDifference Sub Sum Tan Tanh
+    TanhGrad TensorScatterAdd TensorScatterSub TruncateMod UnsortedSegmentProd UnsortedSegmentSum
+    Xdivy Xlog1py Xlogy
     """.split(),  # noqa: SIM905 (a list of a name a line would be a hundred lines)
     ("T",),
 )
@@ -152,6 +153,16 @@ def _computes_halves(node: Any) -> bool:
     return any(node.attr[name].type == _HALF for name in names)
 
 
+def _positions(node: Any, types: Iterable[str]) -> list[int]:
+    """Returns which inputs of a node have a type that is one of these attributes."""
+    every = [
+        argument.type_attr
+        for argument in definition_of(node.op).input_arg
+        for _ in range(node.attr[argument.number_attr].i if argument.number_attr else 1)
+    ]
+    return [k for k, name in enumerate(every) if name in types]
+
+
 def _called(node: Any) -> list[Any]:
     """Returns the functions that a node names, which may be changed."""
     found = [value.func for value in node.attr.values() if value.HasField("func")]
@@ -162,6 +173,11 @@ def _called(node: Any) -> list[Any]:
 def _register_kernels() -> None:
     """Makes `IpuRound` and `IpuWiden` known to TensorFlow, once in a process."""
     register(address_of)
+
+
+def _is_widening(node: Any) -> bool:
+    types = (node.attr["SrcT"].type, node.attr["DstT"].type) if node.op == "Cast" else ()
+    return types == (_HALF, _FLOAT)
 
 
 def _is_for_xla(called: Any) -> bool:
@@ -203,22 +219,29 @@ class _Rewriting:
                 function.name = self._renamed(function.name, in_xla)
             if not _computes_halves(node):
                 self._note_moved(node)
-                self._nodes.append(node)
+                self._move(node)
             elif node.op in _CHANGES:
                 self._change(node)
             elif node.op == "Cast":
                 self._cast(node)
             else:
                 self._compute(node)
-        for node in self._nodes:
+        for key, name in list(found.ret.items()):  # setting one may move others
+            found.ret[key] = self._half_of(name)
+        for node in self._nodes:  # to which this may add
             for k, name in enumerate(node.input):
-                node.input[k] = self._instead.get(name, name).removeprefix(_AS_IT_IS)
-        for key, name in found.ret.items():
-            found.ret[key] = self._instead.get(name, name)
+                node.input[k] = self._half_of(name)
         nodes = [*self._nodes]
         del found.node_def[:]
         found.node_def.extend(nodes)
         return found
+
+    def _half_of(self, tensor: str) -> str:
+        """Returns what nodes take for a tensor that they name."""
+        return self._instead.get(tensor, tensor).removeprefix(_AS_IT_IS)
+
+    def _move(self, node: Any) -> None:
+        self._nodes.append(node)
 
     def _note_moved(self, node: Any) -> None:
         """Notes whether halves that are moved, or constant, are finite."""
@@ -235,28 +258,27 @@ class _Rewriting:
     def _compute(self, node: Any) -> None:
         kind = definition_of(node.op)
         halves = {name for name in _COMPUTING[node.op] if node.attr[name].type == _HALF}
-        types = [
-            argument.type_attr
-            for argument in kind.input_arg
-            for _ in range(node.attr[argument.number_attr].i if argument.number_attr else 1)
-        ]
-        wide = [k for k, name in enumerate(types) if name in halves]
+        wide = _positions(node, halves)
         is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
         is_bounded = node.op in _BOUNDED and is_finite
         self._finite_ops.add(node.name)
-        for k in wide:
-            node.input[k] = self._cast_to(_FLOAT, node.input[k], f"{node.name}/wide_{k}")
-        for name in halves:
-            node.attr[name].type = _FLOAT
-        self._nodes.append(node)
+        self._widen(node, wide, halves)
         for argument in kind.output_arg:
             if argument.type_attr in halves:
                 tensor = f"{node.name}:{argument.name}:0"
                 operands = [node.input[k] for k in wide] if node.op in _OVERFLOWING else []
                 name = f"{node.name}/{argument.name}"
-                wide = _AS_IT_IS + tensor
-                checked = [] if is_finite else operands or [wide]
-                self._instead[tensor] = self._rounded(wide, name, checked, is_bounded)
+                result = _AS_IT_IS + tensor
+                checked = [] if is_finite else operands or [result]
+                self._note(tensor, self._rounded(result, name, checked, is_bounded))
+
+    def _widen(self, node: Any, positions: Iterable[int], types: Iterable[str]) -> None:
+        """Gives a node float32 in place of the halves among its inputs."""
+        for k in positions:
+            node.input[k] = self._cast_to(_FLOAT, node.input[k], f"{node.name}/wide_{k}")
+        for name in types:
+            node.attr[name].type = _FLOAT
+        self._nodes.append(node)
 
     def _change(self, node: Any) -> None:
         """Reads, computes and writes, in place of an operation that does all of it in halves."""
@@ -267,7 +289,7 @@ class _Rewriting:
         self._compute(changed)
         node.op = "AssignVariableOp"
         self._finite_ops.discard(node.name)
-        node.input[1] = self._instead[f"{changed.name}:z:0"]
+        node.input[1] = f"{changed.name}:z:0"
         self._nodes.append(node)
 
     def _cast(self, node: Any) -> None:
@@ -277,15 +299,22 @@ class _Rewriting:
             node.attr["DstT"].type = _FLOAT
             self._nodes.append(node)
             wide = _AS_IT_IS + tensor
-        half = self._rounded(wide, node.name, [wide])
+        rounded = self._rounded(wide, node.name, [wide])
+        self._note(tensor, rounded)
         self._finite_ops.add(node.name)
-        if source == _FLOAT and node.name in self._awaited:
-            # What waits for it finds it under its name.
-            node.op, node.input[0] = "Identity", half
-            del node.attr["SrcT"], node.attr["DstT"], node.attr["Truncate"]
-            node.attr["T"].type = _HALF
+        if source == _FLOAT:
+            self._drop(node, rounded)
+
+    def _drop(self, node: Any, instead: str) -> None:
+        """Leaves out a cast, but for its name if other operations wait for that."""
+        if node.name in self._awaited:
+            node.op, node.input[0] = "NoOp", f"^{instead.removeprefix(_AS_IT_IS).partition(':')[0]}"
+            node.attr.clear()
             self._nodes.append(node)
-        self._instead[tensor] = half
+
+    def _note(self, tensor: str, rounded: str) -> None:
+        """Notes what takes the place of a tensor that was a half."""
+        self._instead[tensor] = rounded
 
     def _rounded(
         self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False
@@ -343,13 +372,53 @@ class _Rewriting:
 
 
 class _RewritingForExecutor(_Rewriting):
-    """Rounds by kernels of our own: TensorFlow would go over each result several times."""
+    """Rounds by kernels of our own: TensorFlow would go over each result several times.
+
+    What is rounded stays float32 as long as only float32 of it is needed, and what moves or
+    chooses such numbers, for which TensorFlow's kernels take longer with halves.
+    """
 
     _in_xla = False
 
     def __init__(self, *given: Any):
         super().__init__(*given)
         _register_kernels()
+        # Halves in float32, by the name of the half.
+        self._wide: dict[str, str] = {}
+        # Those of which nothing is a half, unless it is asked for, and their devices.
+        self._only_wide: dict[str, str] = {}
+
+    def _half_of(self, tensor: str) -> str:
+        if tensor in self._only_wide and tensor not in self._instead:
+            name = f"{tensor.replace(':', '/')}/half"
+            self._device = self._only_wide[tensor]
+            self._round("IpuRound", name, self._wide[tensor], _INFINITE)
+            self._instead[tensor] = f"{name}:halves:0"
+        return super()._half_of(tensor)
+
+    def _note(self, tensor: str, rounded: str) -> None:
+        self._wide[tensor] = rounded
+        self._only_wide[tensor] = self._device
+
+    def _move(self, node: Any) -> None:
+        if _is_widening(node):
+            wide = self._cast_to(_FLOAT, node.input[0], node.name)
+            self._instead[f"{node.name}:y:0"] = wide
+            self._drop(node, wide)
+        elif self._moves_wide(node):
+            self._widen(node, _positions(node, ["T"]), ["T"])
+            tensor = f"{node.name}:{definition_of(node.op).output_arg[0].name}:0"
+            self._note(tensor, _AS_IT_IS + tensor)
+        else:
+            super()._move(node)
+
+    def _moves_wide(self, node: Any) -> bool:
+        """Whether halves that a node moves are in float32 already, and what it returns may be."""
+        if node.op not in _MOVING or "T" not in node.attr or node.attr["T"].type != _HALF:
+            return False
+        results = definition_of(node.op).output_arg
+        is_one = len(results) == 1 and not results[0].number_attr
+        return is_one and any(node.input[k] in self._wide for k in _positions(node, ["T"]))
 
     def _rounded(
         self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False
@@ -359,11 +428,17 @@ class _RewritingForExecutor(_Rewriting):
             overflow = _NEVER_FINITE
         elif wide in operands:
             overflow = _SATURATED_IF_FINITE
-        self._new("IpuRound", f"{name}/half", [wide])
-        self._nodes[-1].attr["overflow"].i = overflow
+        rounded = f"{self._round('IpuRoundWide', f'{name}/rounded', wide, overflow)}:rounded:0"
         others = [] if self._nanoo else [operand for operand in operands if operand != wide]
-        return self._finite(f"{name}/half:halves:0", _HALF, others, _FLOAT, f"{name}/kept")
+        return self._finite(rounded, _FLOAT, others, _FLOAT, f"{name}/kept")
+
+    def _round(self, kind: str, name: str, wide: str, overflow: int) -> str:
+        self._new(kind, name, [wide])
+        self._nodes[-1].attr["overflow"].i = overflow
+        return name
 
     def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
         assert dtype == _FLOAT
-        return f"{self._new('IpuWiden', name, [tensor])}:wide:0"
+        if tensor not in self._wide:
+            self._wide[tensor] = f"{self._new('IpuWiden', f'{name}/wide', [tensor])}:wide:0"
+        return self._wide[tensor]
