@@ -5,6 +5,10 @@
 VENV := .venv
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
+# TensorFlow without the parts for GPUs has wheels for this system and processor only.
+MACHINE ?= $(shell uname -sm)
+TENSORFLOW ?= $(if $(filter Linux_x86_64,$(subst $() $(),_,$(MACHINE))),tensorflow-cpu,tensorflow)
+
 .PHONY: lint test test-rest test-all slow-tests test-browser test-package wheels demo examples docs bench fuzz clean
 
 PYTEST := $(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
@@ -75,7 +79,7 @@ clean:
 
 # The project with one of its extras; Python sources need no new installation, as it is editable.
 $(VENV)/%.stamp: pyproject.toml setup.py ipu_keras/import_hook.pth $(wildcard _cext/*) | $(VENV)/bin/python
-	$(VENV)/bin/python -m pip install --editable ".[tensorflow-cpu,$*]"
+	$(VENV)/bin/python -m pip install --editable ".[$(TENSORFLOW),$*]"
 	touch $@
 
 # Exits with 0 if this Python can build and hold the project, says what is missing if its

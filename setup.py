@@ -8,7 +8,15 @@ from setuptools.command.build_py import build_py
 
 # One name per unit: _cext/<name>.pyx becomes ipu_keras.<name>. No unit needs
 # TensorFlow's or NumPy's headers: TensorFlow's C API is looked up at run time.
-EXTENSIONS = ["_device", "_engine", "_rounding", "_shuffle", "_user_operations", "_xla_calls"]
+EXTENSIONS = [
+    "_device",
+    "_engine",
+    "_mpi_calls",
+    "_rounding",
+    "_shuffle",
+    "_user_operations",
+    "_xla_calls",
+]
 
 # IPU_KERAS_DEBUG=1 builds units that check their indices instead of trusting them.
 DEBUG = os.environ.get("IPU_KERAS_DEBUG") == "1"
@@ -33,7 +41,7 @@ DIRECTIVES = {
 }
 
 # Messages name these, so installed packages have them in a folder `docs` too.
-DOCUMENTS = ["docs/ipu_config.md", "docs/popart.md"]
+DOCUMENTS = ["docs/ipu_config.md", "docs/popart.md", "docs/how-to/data.md"]
 
 
 class BuildWithDocuments(build_py):
@@ -42,10 +50,10 @@ class BuildWithDocuments(build_py):
     def run(self):
         super().run()
         if not self.editable_mode:
-            folder = os.path.join(self.build_lib, "ipu_keras", "docs")
-            self.mkpath(folder)
             for source in DOCUMENTS:
-                self.copy_file(source, folder)
+                target = os.path.join(self.build_lib, "ipu_keras", source)
+                self.mkpath(os.path.dirname(target))
+                self.copy_file(source, target)
 
 
 class ProjectDistribution(Distribution):

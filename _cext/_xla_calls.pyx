@@ -3,102 +3,13 @@
 XLA finds them by name once `register` has run. The calls themselves are made in
 `ipu_keras.tracing`; here is what runs.
 
-TensorFlow is not needed to build it: the parts of `xla/ffi/api/c_api.h` in use are
-declared below. XLA keeps them binary compatible, and asks each function for the
-version that it was written for.
+TensorFlow is not needed to build it: the parts of its C API in use are declared in `xla_ffi.pxi`. XLA
+keeps them binary compatible, and asks each function for the version that it was written for.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport uint64_t
 
-
-# --- XLA's C API --------------------------------------------------------------
-
-cdef enum:
-    FFI_MAJOR = 0
-    FFI_MINOR = 2
-    EXTENSION_METADATA = 1
-
-cdef struct Extension:
-    size_t struct_size
-    int type
-    Extension* next
-
-cdef struct Version:
-    size_t struct_size
-    Extension* extension_start
-    int major_version
-    int minor_version
-
-cdef struct Metadata:
-    size_t struct_size
-    Version api_version
-    uint32_t traits
-    int64_t state_type
-
-cdef struct MetadataExtension:
-    Extension base
-    Metadata* metadata
-
-cdef struct Buffer:
-    size_t struct_size
-    Extension* extension_start
-    int dtype
-    void* data
-    int64_t rank
-    int64_t* dims
-
-# Both of the arguments and of the results.
-cdef struct Buffers:
-    size_t struct_size
-    Extension* extension_start
-    int64_t size
-    int* types
-    Buffer** buffers
-
-# What follows is not read.
-cdef struct CallFrame:
-    size_t struct_size
-    Extension* extension_start
-    const void* api
-    void* context
-    int stage
-    Buffers arguments
-    Buffers results
-
-# Errors are XLA's; a null pointer is success.
-ctypedef void* (*Handler)(CallFrame* frame) noexcept nogil
-
-cdef struct ByteSpan:
-    const char* start
-    size_t size
-
-cdef struct Registration:
-    size_t struct_size
-    Extension* extension_start
-    ByteSpan name
-    ByteSpan platform
-    Handler instantiate
-    Handler prepare
-    Handler initialize
-    Handler execute
-    uint32_t traits
-
-cdef struct ErrorMessage:
-    size_t struct_size
-    Extension* extension_start
-    void* error
-    const char* message
-
-# What follows is not used.
-cdef struct Api:
-    size_t struct_size
-    Extension* extension_start
-    Version version
-    const void* internal
-    const void* create_error
-    void (*get_message)(ErrorMessage*) noexcept nogil
-    const void* destroy_error
-    void* (*register_handler)(Registration*) noexcept nogil
+include "xla_ffi.pxi"
 
 
 # --- Random numbers -----------------------------------------------------------
@@ -327,17 +238,6 @@ cdef inline int take_truncated(
     return num_found
 
 
-cdef bint is_question(CallFrame* frame) noexcept nogil:
-    """Answers XLA if it asks what a function is, instead of calling it."""
-    cdef Extension* extension = frame.extension_start
-    if extension == NULL or extension.type != EXTENSION_METADATA:
-        return False
-    cdef Version* version = &(<MetadataExtension*>extension).metadata.api_version
-    version.major_version = FFI_MAJOR
-    version.minor_version = FFI_MINOR
-    return True
-
-
 # --- Registration -------------------------------------------------------------
 
 def register(uintptr_t get_api, str name, str distribution):
@@ -354,8 +254,7 @@ def register(uintptr_t get_api, str name, str distribution):
     Raises:
         RuntimeError: XLA does not take it; the error has its text.
     """
-    cdef const Api* api = (<const Api* (*)() noexcept nogil>get_api)()
-    cdef bytes encoded = name.encode()
+    global taken_minor
     cdef Handler handler
     if distribution == "uniform":
         handler = uniform
@@ -364,26 +263,7 @@ def register(uintptr_t get_api, str name, str distribution):
     else:
         assert distribution == "truncated_normal"
         handler = truncated_normal
-    cdef Registration registration = Registration(
-        sizeof(Registration),
-        NULL,
-        ByteSpan(encoded, len(encoded)),
-        ByteSpan(b"Host", 4),
-        NULL,
-        NULL,
-        NULL,
-        handler,
-        0,
-    )
-    cdef void* error = api.register_handler(&registration)
-    cdef ErrorMessage message
-    if error != NULL:
-        message = ErrorMessage(sizeof(ErrorMessage), NULL, error, NULL)
-        api.get_message(&message)
-        raise RuntimeError(
-            f"XLA of this TensorFlow does not take functions for its programs. Install a "
-            f"version that ipu_keras supports. Received: {message.message.decode()}"
-        )
+    register_handler((<const Api* (*)() noexcept nogil>get_api)(), name, handler)
 
 
 def abi_layout():
@@ -395,17 +275,20 @@ def abi_layout():
     cdef Metadata* metadata = NULL
     cdef Version* version = NULL
     cdef Registration* registration = NULL
+    cdef NewError* created = NULL
     cdef ErrorMessage* message = NULL
     cdef Api* api = NULL
     return {
         "XLA_FFI_CallFrame": {
             "extension_start": <size_t>&frame.extension_start,
+            "api": <size_t>&frame.api,
             "args": <size_t>&frame.arguments,
             "rets": <size_t>&frame.results,
         },
         "XLA_FFI_Args": {"args": <size_t>&buffers.buffers},
         "XLA_FFI_Rets": {"rets": <size_t>&buffers.buffers},
         "XLA_FFI_Buffer": {
+            "dtype": <size_t>&buffer.dtype,
             "data": <size_t>&buffer.data,
             "rank": <size_t>&buffer.rank,
             "dims": <size_t>&buffer.dims,
@@ -422,11 +305,17 @@ def abi_layout():
             "bundle": <size_t>&registration.instantiate,
             "traits": <size_t>&registration.traits,
         },
+        "XLA_FFI_Error_Create_Args": {
+            "message": <size_t>&created.message,
+            "errc": <size_t>&created.code,
+        },
         "XLA_FFI_Error_GetMessage_Args": {
             "message": <size_t>&message.message,
             "error": <size_t>&message.error,
         },
         "XLA_FFI_Api": {
+            "api_version": <size_t>&api.version,
+            "XLA_FFI_Error_Create": <size_t>&api.create_error,
             "XLA_FFI_Error_GetMessage": <size_t>&api.get_message,
             "XLA_FFI_Handler_Register": <size_t>&api.register_handler,
         },

@@ -1,4 +1,6 @@
-"""How far the cost model is from hardware: single operations by kind, and whole programs.
+"""How far the cost model is from hardware and from Graphcore's IPU Model.
+
+Single operations by kind, whole programs, and poplibs' own benchmarks (`poplibs.py`).
 
 Each operation that was measured becomes a small program, and goes through the code that reports
 run. Points that the model was made by (`input_of` in `hardware/*.csv`) count for no band, and a
@@ -16,12 +18,13 @@ from statistics import median
 import fidelity_convolutions
 import fidelity_points
 import fidelity_programs
+import poplibs
 from measured import Comparison
 from rich.console import Console
 from rich.table import Table
 
 import ipu_keras.report
-from ipu_keras.report.error_bands import Band, ErrorBands, PointError, ProgramError
+from ipu_keras.report.error_bands import Band, BenchmarkError, ErrorBands, PointError, ProgramError
 
 BANDS = Path(ipu_keras.report.__file__).parent / "error_bands.json"
 
@@ -85,12 +88,15 @@ def band(members: list[Comparison]) -> Band:
     )
 
 
-def error_bands(points: list[Comparison], programs: list[dict]) -> ErrorBands:
+def error_bands(
+    points: list[Comparison], programs: list[dict], benchmarks: list[dict]
+) -> ErrorBands:
     """What reports say of the model's error.
 
     Args:
         points: As of `comparisons`.
         programs: As of `fidelity_programs.comparisons`.
+        benchmarks: As of `poplibs.errors`.
     """
     kinds = by_kind(points).values()
     return ErrorBands(
@@ -107,6 +113,7 @@ def error_bands(points: list[Comparison], programs: list[dict]) -> ErrorBands:
             for one in members
         ),
         programs=tuple(ProgramError(**program) for program in programs),
+        benchmarks=tuple(BenchmarkError(**one) for one in benchmarks),
     )
 
 
@@ -173,13 +180,42 @@ _PROGRAM_COLUMNS = (
 )
 
 
+def _benchmark_rows(found: ErrorBands) -> list[list[str]]:
+    return [
+        [
+            one.kind,
+            one.target,
+            str(one.programs),
+            *(
+                f"{getattr(one, figure):.0%}, {getattr(one, f'{figure}_of_nine_in_ten'):.0%}"
+                for figure in poplibs.FIGURES
+            ),
+        ]
+        for one in found.benchmarks
+    ]
+
+
+_BENCHMARK_COLUMNS = (
+    "poplibs' benchmarks",
+    "IPU",
+    "programs",
+    "cycles: median, nine in ten",
+    "bytes of all tiles",
+    "of the fullest",
+)
+
+
 def markdown(found: ErrorBands) -> str:
-    """Both tables as `docs/explanation/cost-model.md` has them.
+    """All tables as `docs/explanation/cost-model.md` has them.
 
     Args:
         found: The errors.
     """
-    tables = (_BAND_COLUMNS, _band_rows(found)), (_PROGRAM_COLUMNS, _program_rows(found))
+    tables = (
+        (_BAND_COLUMNS, _band_rows(found)),
+        (_PROGRAM_COLUMNS, _program_rows(found)),
+        (_BENCHMARK_COLUMNS, _benchmark_rows(found)),
+    )
     return "\n".join(_markdown_table(columns, rows) for columns, rows in tables)
 
 
@@ -251,7 +287,7 @@ def main() -> None:
         console.print(_points(members))
     if args.left_out:
         console.print(_inputs())
-    found = error_bands(points, fidelity_programs.comparisons())
+    found = error_bands(points, fidelity_programs.comparisons(), poplibs.errors())
     if args.markdown:
         print(markdown(found), end="")
         return
@@ -259,6 +295,8 @@ def main() -> None:
     console.print(_goals(found))
     programs = "Whole programs, modelled divided by published"
     console.print(_table(programs, _PROGRAM_COLUMNS, _program_rows(found)))
+    benchmarks = "Sizes of errors of poplibs' benchmarks"
+    console.print(_table(benchmarks, _BENCHMARK_COLUMNS, _benchmark_rows(found)))
     if args.write:
         BANDS.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
 

@@ -635,12 +635,45 @@ _MODELLED: Mapping[str, Callable[[Row], ModelledProgram]] = {
     "ctc_loss": _ctc_loss,
 }
 
+# Kinds of rows in words.
+KINDS: Mapping[str, str] = {
+    "conv": "convolutions",
+    "fc": "fully connected layers",
+    "reduction": "reductions",
+    "ctc_loss": "CTC losses",
+    "embedding": "embeddings",
+    "gemm": "products",
+    "gru": "GRUs",
+    "lstm": "LSTMs",
+    "pooling": "pooling",
+    "oct_conv": "octave convolutions",
+}
+
 FIGURES = ("cycles", "total_bytes", "fullest_tile_bytes")
 
 
 def quantile(values: list[float], share: float) -> float:
     """The least value that so large a share of all does not exceed."""
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
+
+
+def errors() -> list[dict[str, Any]]:
+    """The sizes of the errors of each kind and target, as `BenchmarkError` has them."""
+    found = [compared(row) for row in rows() if row.kind not in NOT_EXPRESSED]
+    return [_sizes(members) for members in _kinds(found).values()]
+
+
+def _sizes(members: list[Comparison]) -> dict[str, Any]:
+    sizes: dict[str, Any] = {
+        "kind": KINDS[members[0].row.kind],
+        "target": members[0].row.target,
+        "programs": len(members),
+    }
+    for figure in FIGURES:
+        of_figure = [abs(getattr(one, figure)) for one in members]
+        sizes[figure] = round(statistics.median(of_figure), 3)
+        sizes[f"{figure}_of_nine_in_ten"] = round(quantile(of_figure, 0.9), 3)
+    return sizes
 
 
 def _kinds(found: list[Comparison]) -> dict[str, list[Comparison]]:

@@ -56,13 +56,19 @@ ALIASES = {
     "tensorflow.python.ipu.layers": "ipu_keras.keras.layers",
     "tensorflow.python.ipu.losses": "ipu_keras.keras.losses",
     "tensorflow.python.ipu.ops.pipelining_ops": "ipu_keras.pipelining_ops",
+    "tensorflow.python.ipu.distributed": "ipu_keras.horovod",
     "tensorflow.python.ipu": "ipu_keras",
     "keras.ipu": "ipu_keras.keras",
     "keras._tf_keras.keras.ipu": "ipu_keras.keras",
     "tensorflow.keras.ipu": "ipu_keras.keras",
     "ipu_tensorflow_addons": "ipu_addons",
+    "horovod.popart": "ipu_keras.horovod",
+    "horovod.tensorflow": "ipu_keras.horovod",
+    "horovod": "ipu_keras.horovod",
     "popart": "ipu_keras.popart",
     "popart_core": "ipu_keras.popart.core",
+    "popdist.tensorflow": "ipu_keras.popdist",
+    "popdist": "ipu_keras.popdist",
 }
 
 # What TensorFlow has moved since, or what of IPU software's plugin scripts import: everything below
@@ -79,7 +85,7 @@ MOVED = {
 }
 
 # Names of distributions of their own. Where one is installed, it is not hidden.
-_FOREIGN = ("popart", "popart_core")
+_FOREIGN = ("horovod", "popart", "popart_core", "popdist")
 
 
 def real_name(name: str) -> str | None:

@@ -1,8 +1,13 @@
 """What `ipu_keras` needs from its environment, checked before anything else of it runs."""
 
 import os
+import warnings
 
 OLDEST_KERAS = (3, 12)
+OLDEST_TENSORFLOW = (2, 19)
+# The newest that tests were run with; private names are compared when they are used, so that
+# newer ones mostly serve, and say what has changed where they do not.
+NEWEST = {"TensorFlow": (2, 21), "Keras": (3, 15)}
 
 INSTALL_TENSORFLOW = """\
 Install one of
@@ -18,8 +23,8 @@ def check() -> None:
     """Imports TensorFlow and Keras, and says what to do if they cannot serve.
 
     Raises:
-        ImportError: If TensorFlow is missing or damaged, `tf.keras` is not Keras 3,
-            Keras is older than 3.12, or its backend is not TensorFlow.
+        ImportError: If TensorFlow is missing, damaged or older than 2.19, `tf.keras` is not
+            Keras 3, Keras is older than 3.12, or its backend is not TensorFlow.
     """
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1"):
         raise ImportError(
@@ -44,6 +49,7 @@ def check() -> None:
         )
     import keras
 
+    check_tensorflow(tensorflow.__version__)
     check_keras(keras.__version__, keras.backend.backend())
 
 
@@ -65,9 +71,35 @@ def check_onnx() -> None:
         ) from None
 
 
+def check_tensorflow(version: str) -> None:
+    """Raises ImportError if this TensorFlow is too old; warns if it is newer than was tested."""
+    if _release(version) < OLDEST_TENSORFLOW:
+        raise ImportError(
+            f"ipu_keras needs TensorFlow 2.19 or newer. Received: tensorflow {version}. "
+            f"{INSTALL_TENSORFLOW}",
+            name="tensorflow",
+        )
+    _warn_of_newer("TensorFlow", version)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _warn_of_newer(library: str, version: str) -> None:
+    if _release(version) > NEWEST[library]:
+        newest = ".".join(map(str, NEWEST[library]))
+        warnings.warn(
+            f"ipu_keras was tested with {library} up to {newest}, and is used with {version}. What "
+            "has changed in it is an error, or is done without, where it is needed.",
+            stacklevel=2,
+        )
+
+
 def check_keras(version: str, backend: str) -> None:
-    """Raises ImportError if this Keras is too old, or does not run on TensorFlow."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_KERAS:
+    """Raises ImportError if this Keras is too old, or does not run on TensorFlow; warns if it is
+    newer than was tested."""
+    if _release(version) < OLDEST_KERAS:
         raise ImportError(
             f"ipu_keras needs Keras 3.12 or newer. Received: keras {version}. "
             'Update it with `pip install --upgrade "keras>=3.12"`.',
@@ -79,3 +111,4 @@ def check_keras(version: str, backend: str) -> None:
             "Set KERAS_BACKEND=tensorflow before Python starts.",
             name="keras",
         )
+    _warn_of_newer("Keras", version)

@@ -225,6 +225,17 @@ def _check_hardware(config: IPUConfig, flags: PoplarFlags) -> None:
             f"{processes.process_count} with --use_ipu_model in {ENVIRONMENT_VARIABLE}. Set it to "
             "0, or take the flag away."
         )
+    joined = SYSTEM.world
+    if processes.process_count and (processes.process_count, processes.process_index) != (
+        joined.size,
+        joined.rank,
+    ):
+        raise ValueError(
+            "`experimental.multi_replica_distribution` must say which of the joined processes this "
+            "is. Join them with `horovod.init()` or `popdist.init()` first; a launcher such as "
+            f"`mpirun` or `poprun` starts them. Received: process_index={processes.process_index}, "
+            f"process_count={processes.process_count} in process {joined.rank} of {joined.size}"
+        )
     # Some tiles have to be left that compute.
     emulated_target(config, flags).without_tiles(config.io_tiles.num_io_tiles)
 

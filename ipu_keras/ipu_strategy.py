@@ -32,6 +32,7 @@ from ipu_keras.internals.tensorflow.strategies import (
     update_context,
 )
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
@@ -106,6 +107,11 @@ class IPUStrategy(tf.distribute.Strategy):
     def device(self) -> IpuDevice | None:
         """The IPU device; `None` for a strategy on another kind of device."""
         return self._ipu_device
+
+    @property
+    def world(self) -> World:
+        """The processes that train together; with this strategy each trains by itself."""
+        return ALONE
 
     def scope(self) -> "StrategyScope":
         """Returns a context in which what is made and called is for the device.
@@ -299,6 +305,19 @@ class IPUExtended(OneDeviceExtended):
             raise ValueError(
                 f"The device of an IPUStrategy cannot be changed. Received: {device!r}"
             )
+
+    def colocate_vars_with(self, colocate_with_variable):
+        """Returns a scope in which variables are made beside another one, as optimizers do."""
+        try:
+            return super().colocate_vars_with(colocate_with_variable)
+        except RuntimeError as error:
+            # The first update makes an optimizer's variables, which the scope has to place.
+            error.add_note(
+                "Variables of an IPUStrategy are made in its scope. Build the optimizer there, "
+                "before it updates anything: `with strategy.scope(): "
+                "optimizer.build(model.trainable_variables)`."
+            )
+            raise
 
     def _call_for_each_replica(self, fn, args, kwargs):
         with (

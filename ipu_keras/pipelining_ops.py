@@ -279,7 +279,8 @@ def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
     only the cost model sees the difference.
 
     It has an effect if `IPUConfig.allow_recompute` is set, and none with
-    `RecomputationMode.RecomputeThenBackpropagate`, which needs all activations at once anyhow.
+    `RecomputationMode.RecomputeThenBackpropagate`, which needs all activations at once anyhow,
+    within a loop, or on what a stage ends with.
 
     Args:
         tensors: A tensor or a structure of tensors.

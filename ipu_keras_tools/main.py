@@ -5,11 +5,18 @@ imported when it runs. Until then nothing imports TensorFlow, so that help is th
 """
 
 import importlib
+import os
 import sys
+import tempfile
 from collections.abc import Sequence
+from types import ModuleType
 
 from ipu_keras_tools.arguments import parser
+from ipu_keras_tools.named_files import refuse_missing
 from ipu_keras_tools.results import UsageError, printable_lines, written_out
+
+# TensorFlow's variable of the environment that leaves out notes and warnings of its own.
+_FEW_MESSAGES = ("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,11 +33,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with written_out():  # the text of --help, after which Python ends unless nobody reads it
             given = parser().parse_args(arguments)
-        if given is None:
+            if given.command is None:
+                parser().print_help()
+        if given is None or given.command is None:
             return 0
         command = f"{command} {given.command}"
-        module = importlib.import_module(f"ipu_keras_tools.commands.{given.module}")
-        return module.run(given)
+        refuse_missing(given)
+        return _command(given.module).run(given)
     except UsageError as error:
         print(f"{command}: error: {printable_lines(str(error))}", file=sys.stderr)
         return 2
+
+
+def _command(name: str) -> ModuleType:
+    """Imports a command, without what TensorFlow says about the processor meanwhile."""
+    module = f"ipu_keras_tools.commands.{name}"
+    if name == "run":  # what a script's process writes is the script's own
+        return importlib.import_module(module)
+    os.environ.setdefault(*_FEW_MESSAGES)
+    # TensorFlow writes some of it whatever the variable says, before its log is set up.
+    with tempfile.TemporaryFile() as written:
+        kept = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            return importlib.import_module(module)
+        except BaseException:
+            written.seek(0)
+            os.write(kept, written.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

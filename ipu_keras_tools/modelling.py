@@ -12,14 +12,12 @@ from typing import Any
 import ipu_keras
 from ipu_keras.report import Report
 from ipu_keras.tracing.lowering import LoweringError
+from ipu_keras_tools.named_files import ONNX
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of, subject_of
 
 # Keras writes bold letters into its errors, whether or not they go to a terminal.
 _BOLD = re.compile("\x1b\\[[0-9;]*m")
-
-# The ending of files of ONNX models.
-ONNX = ".onnx"
 
 # Arguments that say what to model and how to show it; all others are options of `profile`.
 _NO_OPTIONS = frozenset(
@@ -30,9 +28,9 @@ _NO_OPTIONS = frozenset(
 def subject_and_specs(given: argparse.Namespace) -> tuple[Any, tuple[Any, ...]]:
     """Returns the model or function that is to be modelled, and the specs of its arguments."""
     if given.subject.endswith(ONNX):
-        raise UsageError(f"{given.command} takes no ONNX model: `profile` and `report` do.")
-    if not given.specs:
-        raise UsageError("SPEC is missing: the shape and type of each argument, such as 32x784")
+        raise UsageError(
+            f"{given.command} takes no ONNX model: `profile`, `what-if` and `report` do."
+        )
     specs = tuple(map(spec_of, given.specs))
     return subject_of(given.subject), specs
 
@@ -46,10 +44,10 @@ def options_of(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _report_of_onnx() -> Any:
+def onnx_files() -> Any:
     """Imports what makes reports of ONNX models, or says what it needs."""
     try:
-        return importlib.import_module("ipu_keras_tools.onnx_files").report_of_onnx
+        return importlib.import_module("ipu_keras_tools.onnx_files")
     except ImportError as error:
         raise UsageError(str(error)) from error
 
@@ -77,7 +75,7 @@ def report_of(given: argparse.Namespace) -> Report:
     """Makes the report of what was given; what `ipu_keras.profile` refuses is a usage error."""
     if given.subject.endswith(ONNX):
         with refusals_as_usage_errors():
-            return _report_of_onnx()(given)
+            return onnx_files().report_of_onnx(given)
     subject, specs = subject_and_specs(given)
     with refusals_as_usage_errors():
         return ipu_keras.profile(subject, *specs, **options_of(given))

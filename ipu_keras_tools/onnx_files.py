@@ -2,16 +2,18 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ipu_keras import popart
+from ipu_keras.advice.choices import combinations
 from ipu_keras.machine.target import VERSIONS
 from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.model.data_types import name_of
 from ipu_keras.popart.model.graph import GraphInput
-from ipu_keras.report import Report
+from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of
 
@@ -25,7 +27,11 @@ _WITHOUT_EFFECT = {
 
 
 def report_of_onnx(given: argparse.Namespace) -> Report:
-    """Makes the report of a step of an ONNX model; the specs are those of its inputs, in order."""
+    """Makes the report of a step of an ONNX model; the specs are those of its inputs, in order.
+
+    `batch_size` of `given`, if it has one, is the first axis of inputs for which the file leaves
+    it open.
+    """
     _check(given)
     try:
         model: Any = given.subject
@@ -46,7 +52,7 @@ def report_of_onnx(given: argparse.Namespace) -> Report:
             popart.DeviceManager().createOfflineIPUDevice(
                 {"numIPUs": num_replicas, "ipuVersion": _version(given.target or "gc200")}
             ),
-            inputShapeInfo=_shapes(graph.inputs, given.specs),
+            inputShapeInfo=_shapes(_sized(graph.inputs, given), given.specs),
             userOptions=options,
         )
         # An offline device compiles, and has nothing to load an engine onto.
@@ -54,6 +60,30 @@ def report_of_onnx(given: argparse.Namespace) -> Report:
         return session.getReport()
     except popart.popart_exception as error:
         raise UsageError(str(error)) from error
+
+
+def what_if_of_onnx(given: argparse.Namespace, options: Mapping[str, Any]) -> WhatIf:
+    """Makes a report of a step for every combination of choices, which are lists in `options`."""
+    lists = {name: value for name, value in options.items() if isinstance(value, list)}
+    rows = []
+    for chosen in combinations(lists):
+        report = report_of_onnx(argparse.Namespace(**{**vars(given), **chosen}))
+        rows.append(Choice({"batch_size": report.batch_size, **chosen}, report))
+    return WhatIf(tuple(rows))
+
+
+def _sized(inputs: Sequence[GraphInput], given: argparse.Namespace) -> Sequence[GraphInput]:
+    size = vars(given).get("batch_size")
+    if size is None:
+        return inputs
+    if given.specs:
+        raise UsageError("--batch-size of an ONNX model stands for its SPECs: give one of them")
+    return [
+        replace(each, shape=(size, *each.shape[1:]))
+        if each.shape and None in each.shape[:1]
+        else each
+        for each in inputs
+    ]
 
 
 def _check(given: argparse.Namespace) -> None:
@@ -94,12 +124,14 @@ def _shapes(inputs: Sequence[GraphInput], specs: Sequence[str]) -> popart.InputS
         has_type = ":" in text or each.dtype is None
         dtype = np.dtype(spec.dtype.as_numpy_dtype if has_type else each.dtype)
         infos.add(each.name, popart.TensorInfo(name_of(dtype), list(spec.shape)))
-    for each in inputs:
-        if not specs and (each.shape is None or None in each.shape):
+    for each in inputs if not specs else ():
+        if each.shape is None or None in each.shape:
             raise UsageError(
                 "the model leaves shapes open, so that SPECs are needed, one for each input: "
                 f"{', '.join(map(_words_of, inputs))}"
             )
+        if each.dtype is not None:
+            infos.add(each.name, popart.TensorInfo(name_of(np.dtype(each.dtype)), [*each.shape]))
     return infos
 
 

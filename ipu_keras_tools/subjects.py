@@ -13,25 +13,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras_tools.named_files import KERAS
 from ipu_keras_tools.results import UsageError
 
-_FILES = (".keras", ".h5")
 _SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
 
 
 def subject_of(text: str) -> Any:
     """Finds a model or function by a file, or by `module:name` or `file.py:name`.
 
-    A function that needs no arguments is called for the model or function that it makes.
+    A function that needs no arguments is called for the model or function that it makes, without
+    weights if it asks which. `named_files.refuse_missing` has looked whether it is there.
     """
-    if text.endswith(_FILES):
+    if text.endswith(KERAS):
         return _loaded(text)
     module_name, _, name = text.rpartition(":")
-    if not module_name or not name:
-        raise UsageError(
-            "SUBJECT must be a file that ends in .keras or .h5, or module:name or file.py:name of "
-            f"a model or function. Received: {text!r}"
-        )
     found: Any = _module(module_name)
     for part in name.split("."):
         if not hasattr(found, part):
@@ -45,6 +41,9 @@ def subject_of(text: str) -> Any:
             f"arguments and makes one. Received: {found!r} of type {type(found).__name__}"
         )
     parameters = inspect.signature(found).parameters.values()
+    if any(one.name == "weights" for one in parameters):
+        # As of `keras.applications`: they would be downloaded, and no step costs more for them.
+        return found(weights=None)
     takes_tensors = any(
         one.default is one.empty and one.kind != one.VAR_KEYWORD for one in parameters
     )
@@ -75,8 +74,6 @@ def spec_of(text: str) -> Any:
 
 
 def _loaded(text: str) -> keras.Model:
-    if not Path(text).is_file():
-        raise UsageError(f"There is no file {text!r}")
     try:
         return keras.saving.load_model(text)
     except (OSError, TypeError, ValueError) as error:
@@ -96,8 +93,8 @@ def _module(name: str) -> ModuleType:
             raise UsageError(f"There is no module {name!r}") from error
     path = Path(name)
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise UsageError(f"There is no file {name!r}")
+    assert spec is not None
+    assert spec.loader is not None
     sys.path.insert(0, str(path.resolve().parent))
     module = importlib.util.module_from_spec(spec)
     # As imports do, before it runs: dataclasses and pickles look their module up by its name.

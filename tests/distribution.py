@@ -19,6 +19,7 @@ from project_imports import PROJECT
 # Besides Python files: what programs open, what messages name, and what type checkers read.
 WANTED = (
     "ipu_addons/py.typed",
+    "ipu_keras/docs/how-to/data.md",
     "ipu_keras/docs/ipu_config.md",
     "ipu_keras/docs/popart.md",
     "ipu_keras/documented_names.txt",

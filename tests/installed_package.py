@@ -18,7 +18,7 @@ def main() -> None:
     assert "site-packages" in installed.parts, installed
     assert ipu_keras.__version__ == importlib.metadata.version("ipu-keras")
     # Messages name these.
-    for document in ("ipu_config.md", "popart.md"):
+    for document in ("ipu_config.md", "popart.md", "how-to/data.md"):
         assert (installed / "docs" / document).is_file(), document
 
     config = ipu.config.IPUConfig()

@@ -147,6 +147,11 @@ ROOMS = (
             ),
         ),
     ),
+    Room(
+        "processes",
+        of("processes"),
+        ("mpi4py", "numpy", *TENSORFLOW, *PROGRAM, *of("_device", "_mpi_calls", "processes")),
+    ),
     Room("functions", of("functions"), ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow"))),
     Room(
         "profiling",
@@ -221,6 +226,8 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.progress.phases",
         "ipu_keras.progress.display.display_on",
     ): "draws for who has waited for two seconds: its library is long to import",
+    ("ipu_keras.processes.joining", "mpi4py"): "is of the extra `mpi`, and joins when imported",
+    ("ipu_keras.processes.joining", "mpi4py.MPI"): "is of the extra `mpi`, and joins when imported",
     ("ipu_keras._requirements", "tensorflow"): "is what the function finds out",
     ("ipu_keras._requirements", "onnx"): "is what the function finds out",
     ("ipu_keras._requirements", "keras"): "would fail without TensorFlow, which is checked first",

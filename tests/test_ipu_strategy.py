@@ -493,3 +493,23 @@ def test_a_loop_inside_one_function(strategy, device):
 def test_the_name_of_a_device_is_a_text(device):
     with pytest.raises(TypeError, match=r"^`ipu_device` must be the name .* Received: ipu_device="):
         IPUStrategy(device)
+
+
+def test_an_optimizer_that_is_first_used_outside_of_the_scope(strategy):
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable**2)
+        return [tape.gradient(loss, variable.value)]
+
+    with strategy.scope():
+        variable = keras.Variable([1.0, 2.0])
+        optimizer, built = keras.optimizers.SGD(0.1, momentum=0.9), keras.optimizers.SGD(0.1)
+        built.build([variable])
+    with pytest.raises(RuntimeError, match="Need to be inside") as raised:
+        optimizer.apply(gradients(), [variable])
+    assert raised.value.__notes__ == [
+        "Variables of an IPUStrategy are made in its scope. Build the optimizer there, before it "
+        "updates anything: `with strategy.scope(): optimizer.build(model.trainable_variables)`."
+    ]
+    built.apply(gradients(), [variable])
+    np.testing.assert_allclose(variable.numpy(), [0.8, 1.6])

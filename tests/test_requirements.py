@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipu_keras._requirements import check, check_keras
+from ipu_keras._requirements import check, check_keras, check_tensorflow
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -41,9 +41,30 @@ def test_legacy_keras(monkeypatch):
         check()
 
 
-@pytest.mark.parametrize("version", ["3.12.0", "3.15.1", "4.0.0.dev0"])
+@pytest.mark.parametrize("version", ["3.12.0", "3.15.1"])
 def test_keras_that_serves(version):
     check_keras(version, "tensorflow")
+
+
+@pytest.mark.parametrize("version", ["2.19.0", "2.20.0", "2.21.1-rc0"])
+def test_tensorflow_that_serves(version):
+    check_tensorflow(version)
+
+
+def test_old_tensorflow():
+    with pytest.raises(ImportError, match=r"TensorFlow 2.19 or newer. Received: tensorflow 2.18.1"):
+        check_tensorflow("2.18.1")
+
+
+def test_newer_versions_than_were_tested():
+    with pytest.warns(
+        UserWarning, match=r"tested with TensorFlow up to 2.21, and is used with 2.22"
+    ):
+        check_tensorflow("2.22.0")
+    with pytest.warns(
+        UserWarning, match=r"tested with Keras up to 3.15, and is used with 4.0.0.de"
+    ):
+        check_keras("4.0.0.dev0", "tensorflow")
 
 
 @pytest.mark.parametrize("version", ["2.15.0", "3.9.2", "3.11.3"])

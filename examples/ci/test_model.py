@@ -8,7 +8,7 @@ from model import make_model
 IMAGES, LABELS = tf.TensorSpec((32, 64)), tf.TensorSpec((32,), tf.int32)
 
 
-@pytest.mark.ipu_fits(target="bow", max_cycles=100_000, max_tile_memory=0.1)
+@pytest.mark.ipu_fits(target="bow", max_cycles=420_000, max_tile_memory=0.1)
 def test_training_fits(ipu_report):
     ipu_report(make_model(), IMAGES, LABELS, steps_per_execution=8)
 

@@ -1,6 +1,5 @@
 """Finds which layers go into which stage, so that the slowest stage takes the least."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -115,6 +114,7 @@ def balanced_pipeline(
         )
 
     even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
+    before = planned(even)
     tried: dict[tuple[int, ...], PlannedSplit] = {}
     share = USABLE_SHARE
     for _ in range(_MOST_TRIED):
@@ -128,11 +128,13 @@ def balanced_pipeline(
         # more room as the fullest tile had too much.
         share = min(share, max(split.num_bytes) / target.ipu_bytes)
         share *= found.capacity / max(found.tile_bytes)
+    is_whole = not any(first < end <= last for first, last in together for end in even)
     # If none fits, the one that lacks the least.
     after = min(
-        tried.values(), key=lambda one: (max(max(one.tile_bytes), one.capacity), one.slowest)
+        (*tried.values(), *([before] if is_whole else [])),
+        key=lambda one: (max(max(one.tile_bytes), one.capacity), one.slowest),
     )
-    return BalancedPipeline(layers=layers, before=planned(even), after=after)
+    return BalancedPipeline(layers=layers, before=before, after=after)
 
 
 def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
@@ -257,7 +259,10 @@ def balance(
     together: Collection[tuple[int, int]] = (),
     usable_share: float = USABLE_SHARE,
 ) -> Split:
-    """Returns the split whose slowest stage is fastest, among those that fit if any does.
+    """Returns the split whose slowest stage is fastest, among those that need least memory.
+
+    All splits that fit count as equal. If none does, those are compared whose fullest stage
+    needs the fewest bytes.
 
     Args:
         stashes: Micro-batches for which each stage keeps activations.
@@ -276,13 +281,14 @@ def balance(
             "There are fewer layers that can be in different stages than stages. Received: "
             f"{len(ends)} of them, num_ipus={len(stashes)}"
         )
-    found = _best(layers, ends, stashes, capacity) or _best(layers, ends, stashes, math.inf)
-    assert found is not None, "without a limit of memory every split is one"
+    least = max(capacity, _least_capacity(layers, ends, stashes))
+    found = _best(layers, ends, stashes, least)
+    assert found is not None, "one split needs just so much"
     return split_at(layers, found, stashes, target, usable_share)
 
 
 def _best(
-    layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], capacity: float
+    layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int], capacity: int
 ) -> tuple[int, ...] | None:
     # The best for the first layers and stages is known before the next stage is added, so each
     # pair of ends is looked at once, not each split.
@@ -304,6 +310,27 @@ def _best(
                     following[end] = candidate
         best = following
     return best[len(layers)][1] if len(layers) in best else None
+
+
+def _least_capacity(
+    layers: Sequence[LayerCost], ends: Sequence[int], stashes: Sequence[int]
+) -> int:
+    """Returns the bytes of the fullest stage in the split where these are the fewest."""
+    fullest: dict[int, int] = {0: 0}  # by the end of the stages so far, as in `_best`
+    for count in stashes:
+        following: dict[int, int] = {}
+        for start, before in fullest.items():
+            num_bytes = max(count, 1) * _entering(layers, start)
+            num_bytes_at = {}
+            for end in range(start + 1, len(layers) + 1):
+                layer = layers[end - 1]
+                num_bytes += max(count, 1) * layer.activation_bytes + layer.variable_bytes
+                num_bytes_at[end] = max(before, num_bytes)
+            for end in ends:
+                if end > start:
+                    following[end] = min(num_bytes_at[end], following.get(end, num_bytes_at[end]))
+        fullest = following
+    return fullest[len(layers)]
 
 
 def _entering(layers: Sequence[LayerCost], start: int) -> int:

@@ -124,8 +124,8 @@ def _candidates(model: ModelledProgram, limits: Limits) -> Iterator[dict[str, An
     if proportion < 0.9:
         yield {"available_memory_proportion": 0.9}
     if options.pipeline is None:
-        if options.steps_per_execution == options.gradient_accumulation_count:
-            steps = options.gradient_accumulation_count * _MORE_STEPS
+        steps = options.gradient_accumulation_count * _MORE_STEPS
+        if options.steps_per_execution < steps:
             yield {"steps_per_execution": steps}
         ipus = options.num_ipus * 2
         while ipus * options.num_replicas <= limits.max_ipus:

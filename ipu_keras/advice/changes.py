@@ -18,12 +18,15 @@ class Fix:
             `batch_size`.
         max_tile_bytes: Bytes on the fullest tile.
         seconds_per_sample: Time of a step by the samples of its batch.
+        excess_code_bytes: Bytes of instructions that find no room where a tile can execute them,
+            however few bytes the tile needs in all.
     """
 
     changes: Mapping[str, Any]
     max_tile_bytes: int
     fits: bool
     seconds_per_sample: float
+    excess_code_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -43,6 +46,8 @@ class Fix:
 
     def __str__(self) -> str:
         verdict = "fits" if self.fits else "does not fit either"
+        if self.excess_code_bytes:
+            verdict = f"{verdict} ({self.excess_code_bytes:,} bytes of code are too many)"
         return (
             f"{self.name}: {verdict}, {self.max_tile_bytes:,} bytes on the fullest tile, "
             f"{durations.in_words(self.seconds_per_sample)} per sample"
@@ -56,6 +61,22 @@ def is_mostly_single(graph: Graph) -> bool:
         if op.kind == "parameter":
             sizes.update({spec.dtype: spec.nbytes for spec in op.outputs})
     return sizes["float32"] > sizes["float16"]
+
+
+def num_layers(graph: Graph) -> int:
+    """Returns the layers with weights, which can be on IPUs of their own; 0 if none is known.
+
+    In a step that trains, layers have a gradient: optimizers and metrics, which have variables
+    too, have none.
+    """
+    variables = {
+        op.name
+        for op in graph.ops
+        if op.kind == "parameter" and op.attributes.get("role") == "variable"
+    }
+    readers = {op.layer for op in graph.ops if op.layer and not variables.isdisjoint(op.inputs)}
+    trained = {op.layer for op in graph.ops if op.backward}
+    return len(readers & trained if trained else readers)
 
 
 def in_words(changes: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.changes import Fix, is_mostly_single
+from ipu_keras.advice.changes import Fix, is_mostly_single, num_layers
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
@@ -90,29 +90,40 @@ class _Search:
 
     def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
         """Yields a half, a quarter or less of the batch that fits; of some tried, the smallest."""
-        model, size, best = self._model, self._batch_size, None
-        needed = model.memory.max_tile_bytes
+        memory = self._model.memory
+        if not memory.code_fits:
+            return  # instructions are as many for any batch
+        # Bytes by batch size, as far as they are known. Before a smaller batch is modelled, all
+        # but those of what is always live are taken to be proportional to the batch.
+        known = [
+            (0, int(memory.always_live_by_tile.max())),
+            (self._batch_size, memory.max_tile_bytes),
+        ]
+        best: Fix | None = None
         for _ in range(_MAX_TRACES):
-            promising = self._promising_batch(size, needed)
+            promising = self._promising_batch(*known[-2:])
             graph = None if promising is None else trace(promising)
             if promising is None or graph is None:
                 break
+            model = self._model
             smaller = model_graph(model.name, graph, model.target, model.options)
             best = self._fix({"batch_size": promising}, smaller, promising)
-            if best.fits:
+            if best.fits or not smaller.memory.code_fits:
                 break
-            size, needed = promising, best.max_tile_bytes
-        if best is not None and best.max_tile_bytes < model.memory.max_tile_bytes:
+            known.append((promising, best.max_tile_bytes))
+        if best is not None and best.max_tile_bytes < memory.max_tile_bytes:
             yield best
 
-    def _promising_batch(self, size: int, needed: int) -> int | None:
-        """Returns the largest half, quarter or so that may fit; `None` if none may."""
-        memory = self._model.memory
-        # All bytes are taken to be proportional to the batch, but those of what is always live.
-        fixed = int(memory.always_live_by_tile.max())
+    def _promising_batch(self, one: tuple[int, int], last: tuple[int, int]) -> int | None:
+        """Returns the largest half, quarter or so of the last batch that may fit; `None` if none.
+
+        What a tile needs at its fullest time is the most of several sums that grow with the
+        batch, so smaller batches need at least what the line through two sizes gives them.
+        """
+        (size, needed), slope = last, (last[1] - one[1]) / (last[0] - one[0])
         halves = [size >> k for k in range(1, size.bit_length())]
-        may_fit = (b for b in halves if fixed + (needed - fixed) * b / size <= memory.tile_bytes)
-        return next(may_fit, None)
+        limit = self._model.memory.tile_bytes
+        return next((b for b in halves if needed + (b - size) * slope <= limit), None)
 
     def _more_ipus(self) -> list[dict[str, Any]]:
         """Returns changes to twice as many IPUs, four times as many and so on."""
@@ -120,7 +131,9 @@ class _Search:
         powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
         powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
         if options.pipeline is None:
-            return [{"num_ipus": power * options.num_ipus} for power in powers]
+            most = num_layers(self._model.graph) or _MAX_IPUS
+            counts = (power * options.num_ipus for power in powers)
+            return [{"num_ipus": count} for count in counts if count <= most]
         return [self._finer_pipeline(power * options.stage_splits) for power in powers]
 
     def _finer_pipeline(self, splits: int) -> dict[str, Any]:
@@ -151,12 +164,26 @@ class _Search:
                 return
             if best is None or _is_better(fix, best.max_tile_bytes, self._model):
                 best = fix
+            if fix.max_tile_bytes > self._model.memory.max_tile_bytes:
+                break  # a step further would lead further away
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
 
+    def _as_read(self, options: CostOptions) -> CostOptions:
+        """Returns the options with those as they were that the first passes do not look at."""
+        # Branches are compared by their cycles, so their products have to be planned as chosen.
+        before = self._model.options
+        if any(op.kind == "conditional" for op in self._model.graph.walk()):
+            return replace(options, num_ipus=1)
+        return replace(
+            options,
+            num_ipus=1,
+            available_memory_proportion=before.available_memory_proportion,
+        )
+
     def _changed(self, changes: Mapping[str, Any]) -> ModelledProgram:
         options = replace(self._model.options, **changes)
-        shared = replace(options, num_ipus=1)
+        shared = self._as_read(options)
         read = next((model for known, model in self._read if known == shared), None)
         if read is None:
             before = self._model
@@ -173,6 +200,7 @@ class _Search:
             changes=dict(changes),
             max_tile_bytes=model.memory.max_tile_bytes,
             fits=model.memory.fits,
+            excess_code_bytes=max(model.memory.code_bytes - model.memory.code_region_bytes, 0),
             seconds_per_sample=seconds / batch_size,
         )
 

@@ -15,7 +15,7 @@ from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mo
 
 _SWITCHES = (
     *("outlining", "own_updates", "place_ops_on_io_tiles", "recomputation"),
-    *("synthetic_infeed", "synthetic_outfeed"),
+    *("copies_seed", "synthetic_infeed", "synthetic_outfeed"),
 )
 
 
@@ -31,7 +31,8 @@ class CostOptions:
             sums that a product of float16 numbers adds up. Others have no model: `profile` and
             its like warn of them.
         matmul_options: The same options for matrix products.
-        outlining: Whether calls of an outlined function share their code.
+        outlining: Whether calls of an outlined function, and equal products, convolutions and
+            normalizations, share their code.
         steps_per_execution: Steps between two exchanges with the host; a step is one batch on
             each replica, whether the weights are updated after it or not.
         dtype: `"float16"` or `"float32"`, if the step's floating point numbers are to count as
@@ -60,6 +61,8 @@ class CostOptions:
             other tiles compute; see `io_tiles`.
         io_tile_available_memory_proportion: Share of their memory that data may fill. More data
             than that stays on the other tiles.
+        copies_seed: Whether each execution begins with a copy of the seed of random numbers from
+            the host, as TensorFlow's programs do and PopART's do not.
         synthetic_infeed: Whether nothing that a step is given is copied from the host.
         synthetic_outfeed: Whether nothing that a step returns is copied to the host.
         selection_order: Which IPU of a replica gets which shard or stage: copies between
@@ -91,6 +94,7 @@ class CostOptions:
     num_io_tiles: int = 0
     place_ops_on_io_tiles: bool = False
     io_tile_available_memory_proportion: float = 0.9
+    copies_seed: bool = True
     synthetic_infeed: bool = False
     synthetic_outfeed: bool = False
     selection_order: SelectionOrder = SelectionOrder.AUTO

@@ -7,8 +7,11 @@ from ipu_keras.cost.flat.compute_sets import FlatProgram
 from ipu_keras.cost.flat.memory import MemoryPlan, Region
 from ipu_keras.cost.pipeline.pipeline_run import PipelineRun, is_training
 from ipu_keras.cost.tile.cost import Cost
+from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import Target
+
+_SEED_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,13 @@ class ModelledProgram:
         options = self.options
         proportion = options.io_tile_available_memory_proportion
         return int(options.num_io_tiles * self.target.tile_bytes * proportion)
+
+    @property
+    def seed_cycles(self) -> float:
+        """Cycles in which the seed of random numbers is copied, once an execution."""
+        if not self.options.copies_seed:
+            return 0.0
+        return host_seconds(self.target, _SEED_BYTES, num_ipus=1) * self.target.clock_hz
 
     @property
     def compute_cycles(self) -> int:

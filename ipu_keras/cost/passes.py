@@ -7,7 +7,7 @@ the next one, and says which module does its work.
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ipu_keras.cost.cost_options import CostOptions
@@ -24,6 +24,7 @@ from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly,
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.flat.recomputation import recompute
+from ipu_keras.cost.flat.views import with_views
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.accumulation import accumulate, reduce_over_replicas
 from ipu_keras.cost.pipeline.finer_stages import cut_stages
@@ -41,12 +42,15 @@ from ipu_keras.cost.pipeline.shards import shard
 from ipu_keras.cost.pipeline.step_parts import attribute_parts, sorted_by_part, without_parts
 from ipu_keras.cost.rewrites.batched_lookups import with_batched_lookups
 from ipu_keras.cost.rewrites.counters import with_counters_of_one_axis
+from ipu_keras.cost.rewrites.popnn_activations import with_popnn_activations
 from ipu_keras.cost.rewrites.precision import with_precision
 from ipu_keras.cost.rewrites.relu_gradients import with_relu_gradients
+from ipu_keras.cost.rewrites.repeats import with_repeats
 from ipu_keras.cost.rewrites.strength_reduction import (
     with_products_for_divisions,
     with_products_for_powers,
 )
+from ipu_keras.cost.rewrites.summed_products import with_summed_products
 from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.tile.exchange import host_seconds
 from ipu_keras.cost.tile.io_tiles import StepCopies
@@ -75,9 +79,19 @@ def replace_divisions(model: ModelledProgram) -> ModelledProgram:
     return replace(model, graph=with_products_for_divisions(model.graph))
 
 
+def sum_in_products(model: ModelledProgram) -> ModelledProgram:
+    """Lets a product add up its batch where the sum of it is all that is read."""
+    return replace(model, graph=with_summed_products(model.graph))
+
+
 def find_relu_gradients(model: ModelledProgram) -> ModelledProgram:
     """Makes one operation, as popnn has it, of the comparison and selection that XLA writes."""
     return replace(model, graph=with_relu_gradients(model.graph))
+
+
+def find_activations(model: ModelledProgram) -> ModelledProgram:
+    """Gives activation functions of popnn vertices and gradients that take the input alone."""
+    return replace(model, graph=with_popnn_activations(model.graph))
 
 
 def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
@@ -88,6 +102,11 @@ def find_batched_lookups(model: ModelledProgram) -> ModelledProgram:
 def shorten_counters(model: ModelledProgram) -> ModelledProgram:
     """Counts along one axis, and repeats that along the others."""
     return replace(model, graph=with_counters_of_one_axis(model.graph))
+
+
+def repeat_loops(model: ModelledProgram) -> ModelledProgram:
+    """Leaves in loops that run a known number of times what their results depend on."""
+    return replace(model, graph=with_repeats(model.graph))
 
 
 def write_out(model: ModelledProgram) -> ModelledProgram:
@@ -171,6 +190,11 @@ def compute_once(model: ModelledProgram) -> ModelledProgram:
 def find_normalizations(model: ModelledProgram) -> ModelledProgram:
     """Makes a few passes over the tensor of what one normalization does to it."""
     return replace(model, program=fuse_normalizations(model.program))
+
+
+def take_views(model: ModelledProgram) -> ModelledProgram:
+    """Lets compute sets take parts and other orders of values where these are."""
+    return replace(model, program=with_views(model.program))
 
 
 def fuse_chains(model: ModelledProgram) -> ModelledProgram:
@@ -279,24 +303,26 @@ def run_pipeline(model: ModelledProgram) -> ModelledProgram:
 
 
 def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
-    """Costs the infeed and the outfeed; a copy begins and ends once per execution."""
+    """Costs the infeed and the outfeed, which begin and end in each step, and the seed's copy.
+
+    TensorFlow's programs copy the feeds in each turn of their loop; what is copied once an
+    execution is the seed of random numbers, with which it begins (`poplar_compiler.cc`).
+    """
     target, options = model.target, model.options
     steps = options.steps_per_execution
     # Replicas of several IPUs have links to the host of their own.
     sharing = options.num_replicas if options.ipus_per_replica == 1 else 1
-    # What a loop takes from an infeed, the host prepares while the loop runs.
-    fed, fetched = _copied_bytes(model.program)
-    sizes = (0 if options.synthetic_infeed else fed, 0 if options.synthetic_outfeed else fetched)
-    seconds = [
-        host_seconds(target, num_bytes * steps * sharing, num_ipus=sharing) if num_bytes else 0
-        for num_bytes in sizes
-    ]
-    host_cycles = math.ceil(sum(seconds) * target.clock_hz / steps)
+    nothing = _Copied(0, 0)
+    fed, fetched = _copied(model.program)
+    fed = nothing if options.synthetic_infeed else fed
+    fetched = nothing if options.synthetic_outfeed else fetched
+    cycles = [each.cycles(target, sharing) for each in (fed, fetched)]
+    # Synthetic data is for what an IPU takes by itself, so nothing is counted beside it.
+    seed = model.seed_cycles / steps if any(cycles) else 0.0
+    host_cycles = math.ceil(sum(cycles) + seed)
     if not options.place_ops_on_io_tiles:
         return replace(model, host_cycles=host_cycles)
-    begun = [target.host_latency_cycles if num_bytes else 0 for num_bytes in sizes]
-    cycles = [s * target.clock_hz - b for s, b in zip(seconds, begun, strict=True)]
-    copies = StepCopies(steps, *sizes, *(each / steps for each in cycles))
+    copies = StepCopies(steps, fed.num_bytes, fetched.num_bytes, *cycles)
     model = replace(model, host_cycles=host_cycles, io_tile_bytes=copies.held_bytes)
     if model.io_tile_bytes > model.io_tile_capacity:
         return model
@@ -304,22 +330,40 @@ def estimate_host_copies(model: ModelledProgram) -> ModelledProgram:
     between = copies.exchange_cycles(target, options.num_io_tiles)
     return replace(
         model,
-        host_cycles=math.ceil((sum(begun) + waiting) / steps) + between,
+        host_cycles=math.ceil(waiting / steps + seed) + between,
         hidden_host_cycles=int((copies.cycles - waiting) / steps),
     )
 
 
-def _copied_bytes(program: FlatProgram) -> tuple[int, int]:
-    """Returns the bytes that go to one replica for a step, and from it."""
+@dataclass(frozen=True)
+class _Copied:
+    """What goes to one replica for a step, or from it: `count` times an infeed or outfeed."""
+
+    num_bytes: int
+    count: int
+
+    def cycles(self, target: Target, sharing: int) -> float:
+        """Returns the cycles for a step of as many replicas as share a link."""
+        # All tensors of a feed are copied together, in each turn of the loop over steps.
+        if not self.num_bytes:
+            return 0.0
+        seconds = host_seconds(target, self.num_bytes * sharing, num_ipus=sharing)
+        return seconds * target.clock_hz + (self.count - 1) * target.host_latency_cycles
+
+
+def _copied(program: FlatProgram) -> tuple[_Copied, _Copied]:
+    """Returns what goes to one replica for a step, and from it."""
     fed = sum(v.spec.nbytes for v in program.values.values() if v.role == "argument")
+    # What a loop takes from an infeed, the host prepares while the loop runs.
     infeeds = [one for one in program.compute_sets if one.ops[-1].kind == "infeed"]
-    fed += sum(one.repeat * one.bytes_written for one in infeeds)
+    taken = sum(one.repeat for one in infeeds if one.bytes_written)
+    received = fed + sum(one.repeat * one.bytes_written for one in infeeds)
     fetched = sum(
         program.values[name].spec.nbytes
         for name in set(program.results) - set(program.updates)
         if program.values[name].role == "activation"
     )
-    return fed, fetched
+    return _Copied(received, bool(fed) + taken), _Copied(fetched, 1)
 
 
 def fill_tiles(model: ModelledProgram) -> ModelledProgram:
@@ -341,7 +385,9 @@ def _planned(
     """Returns the memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
     sets = model.program.compute_sets
-    own = with_own_code(sets) if model.options.outlining else {one.name for one in sets}
+    own = {one.name for one in sets}
+    if model.options.outlining:
+        own = with_own_code(sets, model.costs)
     return plan_memory(
         program,
         regions,
@@ -376,10 +422,13 @@ READING_PASSES = (
     # divisions, as a power of -1 becomes a division.
     replace_powers,
     replace_divisions,
+    sum_in_products,
     find_relu_gradients,
+    find_activations,
     find_batched_lookups,
     # Lookups in batches are known by counters as XLA writes them, so these come last.
     shorten_counters,
+    repeat_loops,
     write_out,
     # What the host computes is a copy before anything is fused: none of it is in a vertex.
     leave_tables_to_host,
@@ -394,6 +443,7 @@ READING_PASSES = (
     find_normalizations_in_bodies,
     compute_once,
     find_normalizations,
+    take_views,
     fuse_chains,
     order_bodies,
     add_up_gradients,

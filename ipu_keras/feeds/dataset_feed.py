@@ -17,6 +17,7 @@ from ipu_keras.feeds.sliced_datasets import BatchedRows, sliced_dataset
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.tensorflow.datasets import (
     flat_elements,
+    is_none,
     resource_of,
     without_read_ahead,
 )
@@ -111,7 +112,7 @@ def element_format(element_spec: Any) -> ElementFormat:
     specs: list[TensorSpec] = []
 
     def position(leaf):
-        if leaf is None or isinstance(leaf, tf.NoneTensorSpec | tf.OptionalSpec):
+        if is_none(leaf) or isinstance(leaf, tf.OptionalSpec):
             return None
         specs.append(_tensor_spec(leaf, len(specs)))
         return len(specs) - 1
@@ -377,6 +378,13 @@ def _array(leaf: Any) -> np.ndarray:
     return leaf.numpy() if tf.is_tensor(leaf) else np.asarray(leaf)
 
 
+def _how_to_cast(dtype: tf.DType) -> str:
+    if dtype == tf.string:
+        return "which for texts is what the layer or function does that makes numbers of them."
+    wanted = "float32" if dtype.is_floating or dtype.is_complex else "int32"
+    return f"or cast the array before passing it, for instance to {wanted}."
+
+
 def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
     if not isinstance(leaf, tf.TensorSpec):
         raise TypeError(
@@ -409,6 +417,6 @@ def _tensor_spec(leaf: Any, index: int) -> TensorSpec:
             None,
             f"Unsupported datatype {dtype} on index {index} of feed operation. An IPU feed carries "
             f"{', '.join(FEED_DTYPES)}. You should use a tf.data.Dataset.map() operation to cast "
-            "the element, or cast the array before passing it, for instance to int32.",
+            f"the element, {_how_to_cast(leaf.dtype)}",
         )
     return TensorSpec(static_sizes(leaf), dtype)

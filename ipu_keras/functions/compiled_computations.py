@@ -23,6 +23,7 @@ from ipu_keras.functions.graph_programs import (
     refuse_another_trace,
     running,
     skipped,
+    warn_of_unwatched_exceptions,
 )
 from ipu_keras.functions.loop_bodies import as_list, tensors_then_operations
 from ipu_keras.functions.place import Place, placed_on
@@ -368,6 +369,7 @@ class _Computation:
 
     def _whole(self) -> GraphProgram:
         """Makes the program of a computation that has no programs in its graph."""
+        warn_of_unwatched_exceptions()
         concrete = self._concrete
         arguments = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
         graph = graph_of(concrete)

@@ -18,6 +18,7 @@ from ipu_keras.functions.graph_programs import (
     programs_in,
     running,
     skipped,
+    warn_of_unwatched_exceptions,
 )
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.synthetic_calls import SyntheticCall
@@ -148,6 +149,7 @@ class FunctionPrograms:
             LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
                 cannot be told.
         """
+        warn_of_unwatched_exceptions()
         arguments, device = _Arguments.of(args, kwargs), self._device
         self._infeeds[key] = infeeds_in(concrete.graph)
         synthetic = SyntheticCall.if_asked_for(concrete.graph.variables)

@@ -32,7 +32,7 @@ _SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE, _INFINITE = range(4)
 
 # What computes new numbers, by the attributes that are the types of what it computes with. What
 # moves, compares or chooses numbers is not here: halves stay halves in it.
-_COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
+COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
     """
     Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad
     AvgPoolGrad BatchMatMul BatchMatMulV2 BiasAdd BiasAddGrad Conv2D Conv2DBackpropFilter
@@ -50,7 +50,7 @@ _COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
     """.split(),  # noqa: SIM905 (a list of a name a line would be a hundred lines)
     ("T",),
 )
-_COMPUTING["BatchMatMulV3"] = ("Ta", "Tb", "Tout")
+COMPUTING["BatchMatMulV3"] = ("Ta", "Tb", "Tout")
 
 # Those of them whose results are halves whatever finite halves they are given.
 _BOUNDED = frozenset(
@@ -149,7 +149,7 @@ class _HalvedFunctions:
 def _computes_halves(node: Any) -> bool:
     if node.op == "Cast":
         return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
-    names = ("dtype",) if node.op in _CHANGES else _COMPUTING.get(node.op, ())
+    names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
 
 
@@ -257,7 +257,7 @@ class _Rewriting:
 
     def _compute(self, node: Any) -> None:
         kind = definition_of(node.op)
-        halves = {name for name in _COMPUTING[node.op] if node.attr[name].type == _HALF}
+        halves = {name for name in COMPUTING[node.op] if node.attr[name].type == _HALF}
         wide = _positions(node, halves)
         is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
         is_bounded = node.op in _BOUNDED and is_finite

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.host.exceptions import ExceptionWatch, TilesExceptedError
 from ipu_keras.host.first_steps import FirstSteps, steps_before_xla
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
@@ -25,6 +26,7 @@ from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.internals.tensorflow.functions import EagerCall, call_with_captures
 from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
 from ipu_keras.internals.tensorflow.operations import uses_onednn
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.progress import phase, showing
@@ -87,6 +89,7 @@ class HostCallable:
         self._refusal: str | None = None
         self._function: Any = None
         self._eager_call: EagerCall | None = None
+        self._watch: ExceptionWatch | None = None
         self._in_parts = False
         self._ran = False
         self._plainly = plainly
@@ -177,6 +180,8 @@ class HostCallable:
             if self._in_parts:
                 before = [(variable, variable.read_value()) for variable in self._written()]
             return self._call(tensors)
+        except TilesExceptedError:
+            raise
         except tf.errors.OpError as error:
             # XLA refuses a program before it runs any of it, and its compiled CPU code raises
             # no op errors, so this is an operation that it lacks. If the user's mistake is
@@ -257,7 +262,8 @@ class HostCallable:
             if tf.executing_eagerly() and not may_record():
                 if self._eager_call is None:
                     self._eager_call = EagerCall(self._function)
-                outfeed = self._eager_call(tensors)
+                    self._watch = self._watching()
+                outfeed = self._watched(tensors)
             else:
                 # The tensors are what it takes, and binding them to its signature anew takes 50
                 # us.
@@ -265,6 +271,47 @@ class HostCallable:
                 outfeed = call_with_captures(self._function, tensors, captures)
         self.note_execution()
         return outfeed
+
+    def _watched(self, tensors: list) -> Any:
+        """Runs an execution eagerly, and sees to it that exceptions stop it."""
+        assert self._eager_call is not None
+        if self._watch is None:
+            return self._eager_call(tensors)
+        before = self._watch.state()
+        outfeed = self._eager_call(tensors)
+        try:
+            self._watch.check(before, tensors, outfeed)
+        except TilesExceptedError:
+            # Replicas have the values from before, which were synchronized.
+            self.note_execution()
+            raise
+        return outfeed
+
+    def _watching(self) -> ExceptionWatch | None:
+        program = self._plan.program
+        if not program.numerics.stops_at:
+            return None
+        assert self._variables is not None
+        variables = [*self._written(), *self._variables.copies]
+        return ExceptionWatch(program, self._plain_function, variables, self._operations)
+
+    def _plain_function(self) -> Any:
+        """Returns what an execution is if whole steps follow each other in TensorFlow's loop."""
+        plan = replace(
+            self._plan,
+            executions=(HostExecution.GRAPH_LOOP,),
+            sequential=frozenset(),
+            opening=frozenset(),
+        )
+        found = HostCallable(plan, self._step, self._device, plainly=True)
+        found._variables = self._variables
+        with tf.device(self._device.name):
+            return found._build()
+
+    def _operations(self) -> set[str]:
+        functions = [self._step.function, self._step.update]
+        graphs = [graph_of(function) for function in functions if function is not None]
+        return {op.name for graph in graphs for op in graph.walk()}
 
     def _written(self) -> list[Any]:
         """Returns the variables that step and weight update write; some may be there twice."""
@@ -275,7 +322,9 @@ class HostCallable:
     def _make_sure_of_function(self) -> None:
         if self._function is None:
             with tf.device(self._device.name):
-                self._function = with_halves(self._build(), self._plan.program.numerics)
+                numerics = self._plan.program.numerics
+                halves = Numerics(nanoo=numerics.shows_overflow)
+                self._function = with_halves(self._build(), halves)
                 self._device.register_program(self._function.inference_fn.name.decode())
 
     @property

@@ -11,6 +11,7 @@ from ipu_keras.ir.families import work_of as work_of
 from ipu_keras.ir.graph import CHECKPOINT as CHECKPOINT
 from ipu_keras.ir.graph import NOT_LOWERED as NOT_LOWERED
 from ipu_keras.ir.graph import POPLAR_CALL as POPLAR_CALL
+from ipu_keras.ir.graph import POPNN_ACTIVATIONS as POPNN_ACTIVATIONS
 from ipu_keras.ir.graph import RELU_GRADIENT as RELU_GRADIENT
 from ipu_keras.ir.graph import Graph as Graph
 from ipu_keras.ir.graph import Op as Op

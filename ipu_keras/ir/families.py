@@ -4,7 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ipu_keras.ir.graph import CHECKPOINT, NOT_LOWERED, POPLAR_CALL, RELU_GRADIENT, Op
+from ipu_keras.ir.graph import (
+    CHECKPOINT,
+    NOT_LOWERED,
+    POPLAR_CALL,
+    POPNN_ACTIVATIONS,
+    RELU_GRADIENT,
+    Op,
+)
 from ipu_keras.ir.tensor_spec import TensorSpec
 from ipu_keras.ir.windows import pairs_met
 
@@ -18,6 +25,7 @@ UNARY = frozenset(
         "exponential",
         "exponential-minus-one",
         "floor",
+        *POPNN_ACTIVATIONS.values(),
         "is-finite",
         "log",
         "log-plus-one",
@@ -53,6 +61,7 @@ BINARY = frozenset(
         "or",
         "power",
         RELU_GRADIENT,
+        *(f"{kind}-gradient" for kind in POPNN_ACTIVATIONS.values()),
         "remainder",
         "shift-left",
         "shift-right-arithmetic",
@@ -219,7 +228,7 @@ def work_of(op: Op, inputs: Sequence[TensorSpec]) -> OpWork:
     >>> product = Op("p", "dot", (TensorSpec((2, 4), "float32"),),
     ...              attributes={"lhs_contracting_dimensions": (1,)})
     >>> work_of(product, [TensorSpec((2, 3), "float32"), TensorSpec((3, 4), "float32")])
-    Work(flops=48, bytes_read=72, bytes_written=32)
+    OpWork(flops=48, bytes_read=72, bytes_written=32)
     """
     family = family_of_op(op)
     if family in ("free", "constant", "control flow", "Poplar call"):

@@ -16,6 +16,10 @@ POPLAR_CALL = "poplar-call"
 CHECKPOINT = "recomputation-checkpoint"
 RELU_GRADIENT = "relu-gradient"
 
+# Activation functions for which popnn has a vertex, and another for the gradient, by the names
+# of the operations that trace them; their kinds as elementwise operations, which XLA lacks.
+POPNN_ACTIVATIONS = {"Gelu": "gelu", "Swish": "swish"}
+
 
 @dataclass(frozen=True)
 class Op:

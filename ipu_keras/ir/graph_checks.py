@@ -32,6 +32,10 @@ def _pairs(value: Any) -> bool:
     return type(value) is tuple and all(_integers(pair) and len(pair) == 2 for pair in value)
 
 
+def _triples(value: Any) -> bool:
+    return type(value) is tuple and all(_integers(one) and len(one) == 3 for one in value)
+
+
 def _truths(value: Any) -> bool:
     return type(value) is tuple and all(map(_truth, value))
 
@@ -83,6 +87,7 @@ _KINDS: Mapping[str, _Check] = {
     ),
     **dict.fromkeys(("max_trip_count", "trip_count"), _integer_or_none),
     **dict.fromkeys(("memory_proportion", "value"), _number),
+    "counters": _triples,
     "operations": _texts,
     "window_padding": _pairs,
     "window_reversal": _truths,

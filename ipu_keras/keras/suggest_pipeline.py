@@ -35,9 +35,9 @@ def suggest_pipeline(
     """Balances the stages of a pipeline by modelled cycles and memory.
 
     Layers stay in their order. Of all ways to cut them, it finds the one whose slowest stage
-    takes the fewest cycles, among those in which each stage fits into an IPU; if none does,
-    among all. It prints a table that compares the result with an even number of layers in each
-    stage. Nothing is executed.
+    takes the fewest cycles, among those in which each stage fits into an IPU; if none does, among
+    those whose fullest stage needs the least memory. It prints a table that compares the result
+    with an even number of layers in each stage. Nothing is executed.
 
     Args:
         model: A Sequential model, or one that has `get_pipeline_stage_assignment`.

@@ -1,14 +1,34 @@
 """How a device computes with the numbers of an IPU."""
 
+import enum
 from dataclasses import dataclass
+
+
+class FloatingPointException(enum.Enum):
+    """What arithmetic may meet that stops an IPU, by the names of its flags."""
+
+    INV = "invalid operation (INV)"
+    DIV0 = "division by zero (DIV0)"
+    OFLO = "overflow (OFLO)"
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """How a device computes with halves.
+    """How a device computes with halves, and which exceptions stop it.
 
     Args:
         nanoo: Whether a half that overflows becomes NaN; else it becomes 65504, the largest.
+        stops_at: The exceptions that stop an execution.
     """
 
     nanoo: bool = False
+    stops_at: frozenset[FloatingPointException] = frozenset()
+
+    @property
+    def shows_overflow(self) -> bool:
+        """Whether halves that overflow are NaN on the host.
+
+        They are where an overflow stops the execution as well: what comes after it is never
+        seen, and a saturated half could not be told from any other.
+        """
+        return self.nanoo or FloatingPointException.OFLO in self.stops_at

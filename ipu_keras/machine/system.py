@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ipu_keras.machine.numerics import Numerics
+from ipu_keras.machine.numerics import FloatingPointException, Numerics
+from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.enumerations import DeviceConnectionType
 from ipu_keras.settings.flags import (
@@ -140,6 +141,22 @@ class System:
         self._connection = DeviceConnectionType.ALWAYS
         self._attached: frozenset[int] = frozenset()
         self._acquired: dict[int, weakref.ref[DeviceConfiguration]] = {}
+        self._world = ALONE
+        self._communicator: Any = None
+
+    @property
+    def world(self) -> World:
+        """The processes that run together; this one alone until it has joined others."""
+        return self._world
+
+    @property
+    def communicator(self) -> Any:
+        """What joins the processes; `None` before they have joined."""
+        return self._communicator
+
+    def join(self, world: World, communicator: Any) -> None:
+        """Notes that this process has joined others, or runs by itself again."""
+        self._world, self._communicator = world, communicator
 
     @property
     def devices(self) -> tuple[DeviceConfiguration, ...]:
@@ -166,7 +183,13 @@ class System:
         """How programs compute with halves that are made now."""
         if self._config is None:
             return Numerics()
-        return Numerics(nanoo=self._config.floating_point_behaviour.nanoo)
+        behaviour = self._config.floating_point_behaviour
+        stops = {
+            FloatingPointException.INV: behaviour.inv,
+            FloatingPointException.DIV0: behaviour.div0,
+            FloatingPointException.OFLO: behaviour.oflo,
+        }
+        return Numerics(behaviour.nanoo, frozenset(kind for kind, on in stops.items() if on))
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:

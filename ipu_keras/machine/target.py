@@ -76,8 +76,8 @@ class Target:
         conv_units: Output channels that a tile accumulates at once, by the same.
         weight_load_bytes: Bytes of weights that a tile loads in a cycle.
         exchange_bytes: Bytes that a tile sends, and receives, in a cycle.
-        shared_exchange_bytes: Bytes that two tiles receive in a cycle if they receive the same.
-            No cost counts on it (see `convolution_planner`).
+        shared_exchange_bytes: Bytes that two tiles receive in a cycle if they receive the same,
+            as inputs of products.
         memcpy_bytes: Bytes that a tile copies in a cycle.
         sync_cycles: Cycles of synchronizing the tiles of an IPU.
         global_sync_cycles: Cycles of synchronizing several IPUs.
@@ -273,7 +273,7 @@ _GC2 = Target(
     # On poplibs' IPU Model, partials of the smallest products lie from 131,072 on.
     code_region_bytes=128 * 1024,
     amp_flops={_HALF_IN_HALF: 64, _HALF_IN_FLOAT: 64, _FLOAT: 16},
-    conv_units={_HALF_IN_HALF: 8, _HALF_IN_FLOAT: 8, _FLOAT: 4},
+    conv_units={_HALF_IN_HALF: 8, _HALF_IN_FLOAT: 8, _FLOAT: 8},
     weight_load_bytes=8,
     exchange_bytes=3.96,
     shared_exchange_bytes=7.8,
@@ -298,7 +298,7 @@ _GC200 = Target(
     # Instructions are fetched from the region that is not interleaved, 208 KiB.
     code_region_bytes=212_992,
     amp_flops={_HALF_IN_HALF: 128, _HALF_IN_FLOAT: 64, _FLOAT: 32},
-    conv_units={_HALF_IN_HALF: 16, _HALF_IN_FLOAT: 8, _FLOAT: 8},
+    conv_units={_HALF_IN_HALF: 16, _HALF_IN_FLOAT: 8, _FLOAT: 16},
     # poplibs allows 16; the measured multiplications of Bow follow 8.
     weight_load_bytes=8,
     link_bytes_per_second=70.0e9,

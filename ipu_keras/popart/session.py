@@ -116,6 +116,7 @@ class InferenceSession(_RaisesOutOfMemory, _InferenceSessionCore):
 
     Example:
 
+    >>> import numpy as np
     >>> import popart
     >>> builder = popart.Builder()
     >>> x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]))
@@ -178,6 +179,7 @@ class TrainingSession(_RaisesOutOfMemory, _TrainingSessionCore):
 
     Example:
 
+    >>> import numpy as np
     >>> import popart
     >>> builder = popart.Builder()
     >>> x = builder.addInputTensor(popart.TensorInfo("FLOAT", [1, 2]))

@@ -20,6 +20,8 @@ def chosen_options(choices: DeviceChoices | None) -> dict[str, Any]:
     if choices is None:
         return configured_options()
     options = configured_options(choices.config)
+    # PopART's programs are told the seed when it is set, not with each run.
+    options["copies_seed"] = False
     return options if choices.target is None else {**options, "target": choices.target}
 
 

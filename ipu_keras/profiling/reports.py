@@ -27,6 +27,7 @@ from ipu_keras.profiling.models import (
 from ipu_keras.program import Program
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.report import Report
+from ipu_keras.tracing import no_garbage_collection
 from ipu_keras.tracing.lowering import LoweringError
 
 # Options for a program that ran, whose number of steps is known.
@@ -46,6 +47,7 @@ def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **optio
     return Report.of(model_of(name, graph, **options), batch_size=batch_size)
 
 
+@no_garbage_collection()
 def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
     """Adds to a report what would help, if its program does not fit.
 

@@ -87,6 +87,36 @@ class ProgramError:
     configuration: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkError:
+    """The errors of poplibs' own benchmarks of one kind, against Graphcore's IPU Model.
+
+    Sizes of errors are shares of what poplibs' tests expect, whatever their signs. Of each
+    figure there is the median, and what nine of ten programs are not beyond.
+
+    Args:
+        kind: What the programs compute, in words.
+        target: The IPU that they are for.
+        programs: The number of these benchmarks.
+        cycles: Median for the tile cycles, without copies with the host.
+        cycles_of_nine_in_ten: The same of nine in ten.
+        total_bytes: Median for the bytes over all tiles, without gaps.
+        total_bytes_of_nine_in_ten: The same of nine in ten.
+        fullest_tile_bytes: Median for the bytes of the fullest tile, with gaps.
+        fullest_tile_bytes_of_nine_in_ten: The same of nine in ten.
+    """
+
+    kind: str
+    target: str
+    programs: int
+    cycles: float
+    cycles_of_nine_in_ten: float
+    total_bytes: float
+    total_bytes_of_nine_in_ten: float
+    fullest_tile_bytes: float
+    fullest_tile_bytes_of_nine_in_ten: float
+
+
 # The ratios of a program that sentences name, in words.
 _FIGURES = {
     "throughput": "throughput",
@@ -104,11 +134,13 @@ class ErrorBands:
         bands: Errors of operations, by kind.
         points: Errors of kinds that have too few measurements for a band.
         programs: Ratios of whole programs.
+        benchmarks: Errors of poplibs' benchmarks, by kind.
     """
 
     bands: tuple[Band, ...]
     points: tuple[PointError, ...]
     programs: tuple[ProgramError, ...]
+    benchmarks: tuple[BenchmarkError, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the errors as plain values, in a fixed order."""
@@ -123,6 +155,20 @@ class ErrorBands:
         """
         return tuple(self._sentences(target))
 
+    def fullest_tile_range(self, num_bytes: int) -> tuple[int, int] | None:
+        """Returns the least and the most bytes that modelled ones stand for, by whole programs.
+
+        Args:
+            num_bytes: Modelled bytes of the fullest tile.
+
+        Returns:
+            Both bytes; `None` if no program is known whose fullest tile is published.
+        """
+        ratios = [one.fullest_tile_bytes for one in self.programs if one.fullest_tile_bytes]
+        if not ratios:
+            return None
+        return round(num_bytes / max(ratios)), round(num_bytes / min(ratios))
+
     def _sentences(self, target: str) -> Iterator[str]:
         for reference, ipu in dict.fromkeys((one.reference, one.target) for one in self.programs):
             programs = [
@@ -132,6 +178,7 @@ class ErrorBands:
                 f"Whole programs on {ipu}, modelled divided by {reference}: "
                 f"{'; '.join((*_ratios(programs), _fitting(programs)))}"
             )
+        yield from self._of_benchmarks(target)
         measured = dict.fromkeys(band.target for band in self.bands)
         measured |= dict.fromkeys(point.target for point in self.points)
         lacking = "" if target in measured else f"; none was measured on {target}"
@@ -139,6 +186,21 @@ class ErrorBands:
             "Errors of single operations say little of these, and hold for where they were "
             f"measured, {' and '.join(measured)}{lacking}"
         )
+
+    def _of_benchmarks(self, target: str) -> Iterator[str]:
+        """Yields a sentence on benchmarks for the target, or for the IPU of its architecture."""
+        targets = {one.target for one in self.benchmarks}
+        ipu = target if target in targets else "gc200"  # later ones have its tiles
+        found = [
+            f"{one.kind} {one.cycles:.0%} and {one.fullest_tile_bytes:.0%}"
+            for one in self.benchmarks
+            if one.target == ipu
+        ]
+        if found:
+            yield (
+                f"Poplibs' benchmarks on {ipu}, median errors of cycles and of the fullest tile "
+                f"against Graphcore's IPU Model: {', '.join(found)}"
+            )
 
     def table(self) -> PlainTable:
         """Returns the errors of single operations as a table for a terminal."""
@@ -181,7 +243,12 @@ def _fitting(programs: Sequence[ProgramError]) -> str:
     return f"{', '.join(lacking)} would not fit, but did" if lacking else "all fit, as they did"
 
 
-_PARTS: Mapping[str, type] = {"bands": Band, "points": PointError, "programs": ProgramError}
+_PARTS: Mapping[str, type] = {
+    "bands": Band,
+    "points": PointError,
+    "programs": ProgramError,
+    "benchmarks": BenchmarkError,
+}
 
 
 def _signed(error: float) -> str:

@@ -1,5 +1,6 @@
 """The numbers that follow from a modelled program."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -179,6 +180,30 @@ class Figures:
         return self.model.memory.fits
 
     @property
+    def fullest_tile_range(self) -> tuple[int, int]:
+        """The least and the most bytes on the fullest tile, by the errors of whole programs.
+
+        Without such errors, both are what is modelled.
+        """
+        modelled = self.model.memory.max_tile_bytes
+        return self.error_bands.fullest_tile_range(modelled) or (modelled, modelled)
+
+    @property
+    def verdict(self) -> str:
+        """`"fits"`, `"does not fit"`, or `"too close to say"`.
+
+        It is too close to say if the model's answer, `fits`, holds for a part of
+        `fullest_tile_range` only, or if the program does not fit by guessed bytes of code alone.
+        """
+        memory, (least, most) = self.model.memory, self.fullest_tile_range
+        if not memory.code_fits:
+            # How many bytes the code has is a guess, which has no error to compare with.
+            return "does not fit" if least > memory.tile_bytes else "too close to say"
+        if least <= memory.tile_bytes < most:
+            return "too close to say"
+        return "fits" if memory.fits else "does not fit"
+
+    @property
     def memory_by_tile(self) -> np.ndarray:
         """`(num_tiles,)` int64: bytes on each tile when it is fullest. Read-only."""
         return _read_only(self.model.memory.peak_by_tile)
@@ -244,7 +269,17 @@ class Figures:
             "XLA cannot lower": self.not_lowered,
             "the model does not know": self.not_modelled,
         }
-        return tuple(remarks(self.model, self.pipeline, guesses, self.recompilations))
+        found = remarks(self.model, self.pipeline, guesses, self.recompilations)
+        return (*self._on_verdict(), *found)
+
+    def _on_verdict(self) -> Iterator[str]:
+        """Yields what a close verdict depends on."""
+        memory, (least, most) = self.model.memory, self.fullest_tile_range
+        if least <= memory.tile_bytes < most:
+            yield (
+                "Whether it fits is too close to say: by the errors of whole programs, its fullest "
+                f"tile needs {least:,} to {most:,} bytes"
+            )
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

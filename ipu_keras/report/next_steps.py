@@ -12,8 +12,10 @@ from ipu_keras.advice.changes import is_mostly_single
 from ipu_keras.report.figures import Figures
 from ipu_keras.report.rows import NO_LAYER
 
-# A copy between host and IPU has a latency that executions of this many steps share.
+# An execution begins with a copy, which this many steps share.
 _MANY_STEPS = 32
+# The share of a step's cycles from which on a change is worth a line.
+_WORTH_IT = 0.05
 # The share of time in which IPUs wait that is worth a change; and how many times the mean of all
 # stages a stage takes that is worth balancing.
 _LONG_WAIT, _SLOW_STAGE = 0.2, 1.25
@@ -97,10 +99,11 @@ def _to_wait_less(report: Figures) -> Iterator[NextStep]:
     if report.bound == "host":
         host = report.host_cycles + model.hidden_host_cycles
         finding = f"Copies between host and IPU take {host:,} cycles of each step"
-        if options.steps_per_execution < _MANY_STEPS * options.gradient_accumulation_count:
-            steps = _MANY_STEPS * options.gradient_accumulation_count
+        steps = _MANY_STEPS * options.gradient_accumulation_count
+        saved = 1 / options.steps_per_execution - 1 / steps
+        if saved * model.seed_cycles > _WORTH_IT * report.cycles_per_step:
             yield NextStep(
-                f"{finding}; more steps in an execution share what starts them",
+                f"{finding}; more steps in an execution share the copy that begins it",
                 lines_of({"steps_per_execution": steps}),
             )
         elif not options.num_io_tiles:

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 4
 # made before they existed, so such files can still be compared by `ipu-keras diff`.
 _IF_GIVEN = (
     "convolution_options",
+    "copies_seed",
     "gradient_accumulation_count",
     "gradient_accumulation_dtype",
     "io_tile_available_memory_proportion",

@@ -44,6 +44,8 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "recompilations": [list(one.reasons) for one in report.recompilations],
         "memory": {
             "fits": memory.fits,
+            "verdict": report.verdict,
+            "fullest_tile_range": list(report.fullest_tile_range),
             "tile_bytes": memory.tile_bytes,
             "num_ipus": memory.num_ipus,
             "max_tile_bytes": memory.max_tile_bytes,

@@ -32,8 +32,15 @@ def remarks(
     if model.options.num_io_tiles:
         yield _of_io_tiles(model)
     # Without this remark, a refusal for the size of code would look as sure as one for values.
-    if not memory.code_fits:
+    without_code = memory.max_tile_bytes - memory.code_bytes
+    code_decides = not memory.fits and without_code <= memory.tile_bytes
+    if code_decides or not memory.code_fits:
         yield "Bytes of code are a guess of the model: no sizes of code are published"
+    if code_decides:
+        yield (
+            f"Without its {memory.code_bytes:,} bytes of code, the fullest tile would need "
+            f"{without_code:,} bytes, and the program would fit"
+        )
     if model.program.remote_bytes:
         yield f"{model.program.remote_bytes:,} bytes lie in remote memory"
     loops = model.program.num_unknown_loops

@@ -42,7 +42,7 @@ def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
             (
                 fix.name,
                 f"{fix.max_tile_bytes:,}",
-                "yes" if fix.fits else "no",
+                "yes" if fix.fits else "no, by its code" if fix.excess_code_bytes else "no",
                 in_words(fix.seconds_per_sample),
             )
             for fix in fixes
@@ -149,7 +149,8 @@ def _verdict(report: Figures) -> tuple[str, str | Text]:
         # On one line, as scripts look for the IPU's own text.
         return head, Text(report.memory_error)
     bytes_of_tile = f"{memory.max_tile_bytes:,} of {memory.tile_bytes:,} bytes"
-    return head, f"It fits: {bytes_of_tile} on {fullest_tile(memory)}"
+    fits = "It fits" if report.verdict == "fits" else "It fits, but too closely to say"
+    return head, f"{fits}: {bytes_of_tile} on {fullest_tile(memory)}"
 
 
 def _pace(report: Figures) -> Iterator[str]:

@@ -74,8 +74,9 @@ class OptimizationsOptions(ConfigCategory):
     """Share the code of equal operations. Saves code memory; copying their inputs to a common
     place costs cycles.
 
-    Today: Reports, and whether a program fits, count the code of an outlined function once,
-    or for each call if this is off.
+    Today: Reports, and whether a program fits, count the code of an outlined function, and
+    of equal products, convolutions and normalizations, once, or for each call if this is
+    off.
     """
     merge_infeed_io_copies: bool
     """Copy the inputs of a step to the device in one piece. Faster, keeps more memory live.
@@ -223,17 +224,26 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     inv: bool
     """Stop on an invalid operation as IEEE 754 defines it.
 
-    Today: No effect: The host computes, which does not stop.
+    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
+    with an error that names kind, operation, layer and step, if results or variables are
+    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
+    does not stop.
     """
     div0: bool
     """Stop on a division by zero.
 
-    Today: No effect: The host computes, which does not stop.
+    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
+    with an error that names kind, operation, layer and step, if results or variables are
+    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
+    does not stop.
     """
     oflo: bool
     """Stop on an overflow.
 
-    Today: No effect: The host computes, which does not stop.
+    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
+    with an error that names kind, operation, layer and step, if results or variables are
+    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
+    does not stop.
     """
     esr: bool | StochasticRoundingBehaviour
     """Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.
@@ -249,19 +259,19 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     set_all: bool
     """Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.
 
-    Today: Applied when the system is configured; the five have no effect of their own.
+    Today: Applied when the system is configured; it does nothing of its own.
     """
 
 class ExperimentalMultiReplicaDistributionOptions(ConfigCategory):
     process_index: int
     """Number of this process, below `process_count`.
 
-    Today: No effect: Each process has an emulated machine of its own.
+    Today: Is compared with the rank of this process among those that have joined.
     """
     process_count: int
-    """How many processes take part; 0 switches this off.
+    """How many processes take part; 0 leaves that open.
 
-    Today: No effect: Each process has an emulated machine of its own.
+    Today: Is compared with the number of processes that have joined.
     """
 
 class ExperimentalOptions(ConfigCategory):

@@ -57,6 +57,11 @@ _PLANNED = (
     "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
     "account; other flags have no effect and give a warning."
 )
+_STOPS = (
+    "`fit`, `evaluate`, `predict` and methods for single batches of Keras models stop with an "
+    "error that names kind, operation, layer and step, if results or variables are not finite "
+    "after an execution. All else, such as `strategy.run`, sessions and PopART, does not stop."
+)
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
     "the path of a directory, which need not exist yet",
@@ -189,21 +194,23 @@ _ROWS = {
         "those of a process times `process_count`."
     ),
     "experimental.multi_replica_distribution.process_index": _option(
-        0, "Number of this process, below `process_count`.", why_idle=why.ONE_PROCESS
+        0,
+        "Number of this process, below `process_count`.",
+        effect="Is compared with the rank of this process among those that have joined.",
     ),
     "experimental.multi_replica_distribution.process_count": _option(
-        0, "How many processes take part; 0 switches this off.", why_idle=why.ONE_PROCESS
+        0,
+        "How many processes take part; 0 leaves that open.",
+        effect="Is compared with the number of processes that have joined.",
     ),
     "floating_point_behaviour": category("Exceptions, overflow and rounding of floating point."),
     "floating_point_behaviour.inv": _option(
-        False, "Stop on an invalid operation as IEEE 754 defines it.", why_idle=why.HOST_NUMBERS
+        False,
+        "Stop on an invalid operation as IEEE 754 defines it.",
+        effect=_STOPS,
     ),
-    "floating_point_behaviour.div0": _option(
-        False, "Stop on a division by zero.", why_idle=why.HOST_NUMBERS
-    ),
-    "floating_point_behaviour.oflo": _option(
-        False, "Stop on an overflow.", why_idle=why.HOST_NUMBERS
-    ),
+    "floating_point_behaviour.div0": _option(False, "Stop on a division by zero.", effect=_STOPS),
+    "floating_point_behaviour.oflo": _option(False, "Stop on an overflow.", effect=_STOPS),
     "floating_point_behaviour.esr": _option(
         False,
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
@@ -219,7 +226,7 @@ _ROWS = {
     "floating_point_behaviour.set_all": _option(
         False,
         "Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.",
-        effect="Applied when the system is configured; the five have no effect of their own.",
+        effect="Applied when the system is configured; it does nothing of its own.",
     ),
     "io_tiles": category("Tiles that are set apart for input and output."),
     "io_tiles.num_io_tiles": _option(
@@ -310,8 +317,9 @@ _ROWS = {
         True,
         "Share the code of equal operations. Saves code memory; copying their inputs to a common "
         "place costs cycles.",
-        effect="Reports, and whether a program fits, count the code of an outlined function once, "
-        "or for each call if this is off.",
+        effect="Reports, and whether a program fits, count the code of an outlined function, and "
+        "of equal products, convolutions and normalizations, once, or for each call if this is "
+        "off.",
     ),
     "optimizations.merge_infeed_io_copies": _option(
         False,

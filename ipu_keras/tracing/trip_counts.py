@@ -1,7 +1,8 @@
 """Counts how often a loop runs, where that is known before it runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ipu_keras.ir import Graph, Op
 
@@ -41,14 +42,16 @@ class _Value:
 
 
 def with_trip_counts(ops: Sequence[Op], functions: Mapping[str, Graph]) -> tuple[Op, ...]:
-    """Adds the attributes `trip_count` and `max_trip_count` to loops.
+    """Adds the attributes `trip_count`, `max_trip_count` and `counters` to loops.
 
     A loop is counted if its condition compares an integer, which starts from a constant and
     changes by a constant in each iteration, with a constant. Of several such comparisons, as
     `maximum_iterations` of TensorFlow adds one, the first that fails ends the loop.
 
     `trip_count` is `None` if the loop may end earlier than can be told; `max_trip_count` is the
-    bound that holds even then, or `None`.
+    bound that holds even then, or `None`. `counters` has, for each integer that starts from a
+    constant and changes by another, its position among what the loop carries, its first value and
+    by how much it changes.
     """
     counted: dict[str, Op] = {}
     scope = _Scope(counted)  # the gradient of a loop asks how often the loop ran
@@ -59,7 +62,7 @@ def with_trip_counts(ops: Sequence[Op], functions: Mapping[str, Graph]) -> tuple
     return tuple(counted.values())
 
 
-def _counts(scope: _Scope, loop: Op, functions: Mapping[str, Graph]) -> dict[str, int | None]:
+def _counts(scope: _Scope, loop: Op, functions: Mapping[str, Graph]) -> dict[str, Any]:
     condition, body = (functions[name] for name in loop.body)
     checks = _conjuncts(_scope_of(condition), condition.results[0], functions)
     counts = [_count(check, scope, loop, body, functions) for check in checks]
@@ -67,7 +70,24 @@ def _counts(scope: _Scope, loop: Op, functions: Mapping[str, Graph]) -> dict[str
     bound = min(known, default=None)
     # A loop that never starts needs no other comparison to end.
     is_exact = len(known) == len(counts) or bound == 0
-    return {"trip_count": bound if is_exact else None, "max_trip_count": bound}
+    return {
+        "trip_count": bound if is_exact else None,
+        "max_trip_count": bound,
+        "counters": tuple(_counters(scope, loop, body, functions)),
+    }
+
+
+def _counters(
+    scope: _Scope, loop: Op, body: Graph, functions: Mapping[str, Graph]
+) -> Iterator[tuple[int, int, int]]:
+    """Yields the position, the first value and the step of integers that count turns."""
+    for leaf, (source, spec) in enumerate(zip(loop.inputs, loop.outputs, strict=True)):
+        if spec.shape or not spec.dtype.startswith(("int", "uint")):
+            continue
+        start = _known(_origin(scope, source, functions), functions)
+        step = _step(body, leaf, functions)
+        if start is not None and step:
+            yield leaf, start, step
 
 
 def _count(

@@ -47,16 +47,25 @@ def _read(path: Path, scripts: Scripts) -> None:
             scripts.read(one, source)
 
 
+def _notes(found: Findings) -> Iterator[str]:
+    """Says each thing without an effect once, with all its places."""
+    places: dict[str, list[str]] = {}
+    for note in found.notes:
+        what = f"`{note.argument}` of `{note.name}`" if note.argument else f"`{note.name}`"
+        said = f"{what} has no effect here: {note.why}"
+        places.setdefault(said, []).append(f"{note.line}:{note.column}")
+    for said, (first, *others) in places.items():
+        also = f" (and at {', '.join(others)})" if others else ""
+        yield f"{found.path}:{first}: note: {said}{also}"
+
+
 def _text(found: Sequence[Findings]) -> Iterator[str]:
     for one in found:
         for problem in one.problems:
             yield f"{one.path}:{problem.line}:{problem.column}: {problem.error}: {problem.said}"
             if problem.instead:
                 yield f"    {problem.instead}"
-        for note in one.notes:
-            what = f"`{note.argument}` of `{note.name}`" if note.argument else f"`{note.name}`"
-            where = f"{one.path}:{note.line}:{note.column}"
-            yield f"{where}: note: {what} has no effect here: {note.why}"
+        yield from _notes(one)
     uses = [use for one in found for use in one.names]
     rows = {
         (use.name, use.state, use.why)

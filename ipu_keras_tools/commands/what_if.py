@@ -5,15 +5,25 @@ from typing import Any
 
 import ipu_keras
 from ipu_keras.report import Choice
-from ipu_keras_tools.modelling import options_of, refusals_as_usage_errors, subject_and_specs
+from ipu_keras_tools.modelling import (
+    onnx_files,
+    options_of,
+    refusals_as_usage_errors,
+    subject_and_specs,
+)
+from ipu_keras_tools.named_files import ONNX
 from ipu_keras_tools.results import print_result
 
 
 def run(given: argparse.Namespace) -> int:
     """Prints the table of choices; returns 1 if none fits."""
-    subject, specs = subject_and_specs(given)
-    with refusals_as_usage_errors():
-        table = ipu_keras.what_if(subject, *specs, **options_of(given))
+    if given.subject.endswith(ONNX):
+        with refusals_as_usage_errors():
+            table = onnx_files().what_if_of_onnx(given, options_of(given))
+    else:
+        subject, specs = subject_and_specs(given)
+        with refusals_as_usage_errors():
+            table = ipu_keras.what_if(subject, *specs, **options_of(given))
     best = table.best
     print_result(given, [_plain(row, row is best) for row in table.rows], str(table))
     return 1 if best is None else 0

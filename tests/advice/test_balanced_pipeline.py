@@ -31,14 +31,14 @@ def layers(*cycles, variables=0, activations=0, crossing=0):
 
 
 def brute_force(costs, stashes, target, together=()):
-    """The slowest stage of the best split that fits, or of the best at all."""
+    """The slowest stage of the best split that fits, or of the best that need the least memory."""
     places = [end for end in range(1, len(costs)) if not any(a < end <= b for a, b in together)]
     found = [
         split_at(costs, (*cuts, len(costs)), stashes, target)
         for cuts in combinations(places, len(stashes) - 1)
     ]
-    fitting = [split for split in found if split.fits]
-    return min(split.slowest for split in fitting or found)
+    least = max(found[0].capacity, min(max(split.num_bytes) for split in found))
+    return min(split.slowest for split in found if max(split.num_bytes) <= least)
 
 
 @given(
@@ -71,6 +71,14 @@ def test_memory_counts_what_each_stage_keeps():
     found = balance(costs, (3, 1), TINY)
     assert (found.ends, found.fits) == ((2, 4), True)
     assert found.num_bytes == (2 * 5 + 3 * 2 * 14, 2 * 5 + 2 * 14)
+
+
+def test_memory_comes_before_cycles_if_nothing_fits():
+    """By cycles alone, the second stage would have one layer and the first 180 bytes."""
+    costs = layers(1, 1, 1, 9, variables=60)
+    found = balance(costs, (1, 1), TINY)
+    assert (found.ends, found.fits) == ((2, 4), False)
+    assert (found.num_bytes, found.slowest) == ((120, 120), 10)
 
 
 def test_what_crosses_is_kept_where_it_arrives():

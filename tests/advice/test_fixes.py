@@ -140,6 +140,41 @@ def test_what_is_not_always_live_shrinks_with_the_batch():
     assert traced == [1]
 
 
+def test_no_more_ipus_than_layers():
+    """A fourth IPU of three layers would be empty, or have the loss alone."""
+    model = modelled(3, 64, 64, target=GC200.with_numbers(tile_bytes=1000))
+    assert changes.num_layers(model.graph) == 3
+    assert changes.num_layers(forward_only(model.graph)) == 3
+    for fix in suggest_fixes(model):
+        assert fix.changes.get("num_ipus", 1) <= 2
+
+
+def test_no_smaller_batch_if_the_code_finds_no_room():
+    memory = MemoryPlan(
+        peak_by_tile=np.array([200]), tile_bytes=250, code_bytes=90, code_region_bytes=80
+    )
+    model = dataclasses.replace(modelled(1, 8, 8), memory=memory)
+    assert not model.memory.fits
+    suggest_fixes(model, batch_size=8, trace=pytest.fail)
+
+
+def test_a_fix_whose_code_finds_no_room_says_so():
+    target = GC200.with_numbers(code_region_bytes=1000)
+    model = modelled(3, 64, 64, target=target)
+    assert not model.memory.code_fits
+    fix = changes.Fix(
+        changes={"num_ipus": 2},
+        max_tile_bytes=900,
+        fits=False,
+        seconds_per_sample=1e-6,
+        excess_code_bytes=1234,
+    )
+    assert str(fix) == (
+        "the layers on 2 IPUs: does not fit either (1,234 bytes of code are too many), "
+        "900 bytes on the fullest tile, 1.00 us per sample"
+    )
+
+
 def pipelined(step, *, tile_bytes=638_976, schedule=PipelineSchedule.Grouped, **options):
     target = GC200.with_numbers(tile_bytes=tile_bytes)
     pipeline = Pipeline(device_mapping=(0, 1), schedule=schedule)

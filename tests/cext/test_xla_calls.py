@@ -14,7 +14,7 @@ def test_the_installed_headers_have_the_same_layout():
         for struct, fields in _xla_calls.abi_layout().items()
         for field, offset in fields.items()
     ]
-    assert len(lines) == 20
+    assert len(lines) == 26
     source = '#include <cstddef>\n#include "xla/ffi/api/c_api.h"\n' + "\n".join(lines)
     check_headers(source)
 

@@ -74,6 +74,51 @@ def test_help_needs_no_tensorflow():
     assert process.stdout.endswith("set()\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ("--version", 0, "ipu-keras "),
+        ("", 0, "suggest-pipeline\n"),
+        ("profile net.keras 8", 2, "profile: error: There is no file 'net.keras'"),
+        ("profile net.onnx", 2, "profile: error: There is no file 'net.onnx'"),
+        ("what-if nothing:net 8", 2, "what-if: error: There is no module 'nothing'"),
+        ("report nothing.py:net 8", 2, "report: error: There is no file 'nothing.py'"),
+        ("profile keras:Model", 2, "profile: error: SPEC is missing"),
+        ("diff a.json b.json", 2, "diff: error: a.json cannot be read: No such file"),
+        ("check nothing.py", 2, "check: error: nothing.py cannot be read: No such file"),
+        ("run nothing.py", 2, "run: error: There is no script 'nothing.py'"),
+    ],
+)
+def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, said):
+    program = (
+        "import sys; from ipu_keras_tools.main import main\n"
+        "try: code = main(sys.argv[1:])\n"
+        "except SystemExit as end: code = end.code\n"
+        "print(code, {'tensorflow', 'keras', 'ipu_keras'} & {*sys.modules})"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", program, *arguments.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert process.stdout.endswith(f"{code} set()\n")
+    assert said in process.stdout + process.stderr
+
+
+def test_tensorflow_writes_nothing_to_the_terminal(tmp_path):
+    (tmp_path / "script.py").write_text("import keras")
+    program = "import sys; from ipu_keras_tools.main import main; sys.exit(main(sys.argv[1:]))"
+    for arguments in (["options", "io_tiles"], ["check", "script.py"]):
+        process = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert (process.returncode, process.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_that_is_right(command, capsys):
     with pytest.raises(SystemExit, match="0"):
@@ -117,6 +162,10 @@ class TestProfile:
     def test_a_function_that_makes_a_model(self, folder, capsys):
         code, out = run(capsys, "profile", "models:sized", "8x64")
         assert (code, out.partition(" ")[0]) == (0, "sized.predict")
+
+    def test_an_application_of_keras_needs_no_weights(self, folder, capsys):
+        code, out = run(capsys, "profile", "keras.applications:MobileNetV2", "1x224x224x3")
+        assert (code, out.partition(" ")[0]) == (0, "mobilenetv2_1.00_224.predict")
 
     def test_a_function_and_options(self, folder, capsys):
         code, out = run(

@@ -69,10 +69,21 @@ def test_what_cannot_be_profiled_says_why(path, arguments, text, capsys):
     assert text in capsys.readouterr().err
 
 
-def test_other_commands_and_other_models_are_as_before(path, tmp_path, capsys):
-    assert main(["what-if", path, "32x16", "8"]) == 2
-    assert "takes no ONNX model: `profile` and `report` do." in capsys.readouterr().err
-    assert main(["profile", "net.keras"]) == 2
-    assert "SPEC is missing" in capsys.readouterr().err
-    assert main(["profile", str(tmp_path / "none.onnx"), "2"]) == 2
-    assert "There is no such file." in capsys.readouterr().err
+def test_choices_are_compared(path, capsys):
+    choices = ["--batch-size", "32,64", "--target", "gc200,bow"]
+    assert main(["what-if", path, *choices, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [tuple(row["choices"].values()) for row in rows] == [
+        *((32, "gc200"), (32, "bow")),
+        *((64, "gc200"), (64, "bow")),
+    ]
+    # One step of 32 samples takes the time that `profile` says.
+    assert main(["profile", path, "32x16", "8", "--json"]) == 0
+    assert rows[0]["seconds_per_step"] == json.loads(capsys.readouterr().out)["seconds_per_step"]
+    assert main(["what-if", path, "32x16", "8", "--batch-size", "32"]) == 2
+    assert "--batch-size of an ONNX model stands for its SPECs" in capsys.readouterr().err
+
+
+def test_other_commands_take_none(path, capsys):
+    assert main(["suggest-pipeline", path, "32x16", "8", "--num-ipus", "2"]) == 2
+    assert "takes no ONNX model: `profile`, `what-if` and `report` do" in capsys.readouterr().err

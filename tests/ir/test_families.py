@@ -1,5 +1,7 @@
 """What HLO operations have to do, against arithmetic by hand."""
 
+import doctest
+
 import pytest
 
 from ipu_keras.ir import (
@@ -7,6 +9,7 @@ from ipu_keras.ir import (
     Op,
     OpWork,
     TensorSpec,
+    families,
     family_of,
     family_of_op,
     scanned_axis,
@@ -191,3 +194,7 @@ def test_only_reductions_have_scanned_axes():
     op = window((1, 5), ((0, 0), (4, 0)), (2, 5), kind="select-and-scatter")
     assert scanned_axis(op) is None
     assert family_of_op(Op("a", "add", (spec(2, 5),))) == "elementwise"
+
+
+def test_examples():
+    assert doctest.testmod(families).failed == 0

@@ -1,6 +1,7 @@
 """Figures of programs that are built by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hlo_graphs import argument, graph, op, variable
@@ -9,6 +10,7 @@ from small_reports import GC200, report
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.report import Choice, Report, WhatIf
+from ipu_keras.report.error_bands import error_bands
 
 
 def test_rows_are_the_compute_sets():
@@ -86,10 +88,10 @@ def test_guesses_are_counted():
     assert found.guessed_share == guessed / found.compute_cycles
 
 
-@pytest.mark.parametrize(("steps", "bound"), [(1, "host"), (100_000, "ipu")])
-def test_what_bounds_a_step(steps, bound):
-    found = report(target=GC200.with_numbers(host_bytes_per_second=1e15), steps_per_execution=steps)
-    assert found.bound == bound
+@pytest.mark.parametrize(("latency", "bound"), [(160_000, "host"), (1, "ipu")])
+def test_what_bounds_a_step(latency, bound):
+    numbers = {"host_bytes_per_second": 1e15, "host_latency_cycles": latency}
+    assert report(target=GC200.with_numbers(**numbers)).bound == bound
 
 
 def test_groups():
@@ -134,6 +136,55 @@ def test_code_that_does_not_fit():
     remark = "Bytes of code are a guess of the model: no sizes of code are published"
     assert remark in found.remarks
     assert remark not in report().remarks
+
+
+def test_the_verdict_has_the_range_of_whole_programs():
+    """Programs whose fullest tile is modelled with 0.8 and 1.25 of what is published."""
+    modelled = report().model.memory.max_tile_bytes
+    program = error_bands().programs[0]
+    known = [replace(program, fullest_tile_bytes=ratio) for ratio in (0.8, None, 1.25)]
+    bands = replace(error_bands(), programs=tuple(known))
+
+    def judged(tile_bytes):
+        found = report(target=GC200.with_numbers(tile_bytes=tile_bytes))
+        assert found.model.memory.max_tile_bytes == modelled
+        return replace(found, error_bands=bands)
+
+    least, most = round(modelled / 1.25), round(modelled / 0.8)
+    assert judged(most).fullest_tile_range == (least, most)
+    verdicts = {size: judged(size) for size in (most, most - 1, modelled - 1, least, least - 1)}
+    assert [found.verdict for found in verdicts.values()] == [
+        "fits",
+        "too close to say",
+        "too close to say",
+        "too close to say",
+        "does not fit",
+    ]
+    assert [found.fits for found in verdicts.values()] == [True, True, False, False, False]
+    remark = (
+        "Whether it fits is too close to say: by the errors of whole programs, its fullest tile "
+        f"needs {least:,} to {most:,} bytes"
+    )
+    assert remark in verdicts[least].remarks
+    assert remark not in verdicts[most].remarks
+    assert "It fits, but too closely to say: " in str(verdicts[most - 1])
+    memory = json.loads(verdicts[least].to_json())["memory"]
+    assert (memory["verdict"], memory["fullest_tile_range"]) == ("too close to say", [least, most])
+    unknown = replace(verdicts[least], error_bands=replace(bands, programs=()))
+    assert (unknown.fullest_tile_range, unknown.verdict) == ((modelled, modelled), "does not fit")
+
+
+def test_what_would_be_without_guessed_code():
+    memory = report().model.memory
+    without = memory.max_tile_bytes - memory.code_bytes
+    found = report(target=GC200.with_numbers(tile_bytes=memory.max_tile_bytes - 1))
+    assert not found.fits
+    assert (
+        f"Without its {memory.code_bytes:,} bytes of code, the fullest tile would need "
+        f"{without:,} bytes, and the program would fit"
+    ) in found.remarks
+    larger = report(target=GC200.with_numbers(tile_bytes=without - 1))
+    assert not any("Without its" in remark for remark in larger.remarks)
 
 
 def test_a_program_on_two_ipus():

@@ -10,7 +10,7 @@ SECTIONS = ["summary", "memory", "liveness", "layers", "families", "settings"]
 @pytest.fixture(scope="module")
 def pair():
     before = report(batch_size=1472)
-    slower = GC200.with_numbers(memcpy_bytes=4)
+    slower = GC200.with_numbers(memcpy_bytes=4, host_latency_cycles=200_000)
     return before, report(program("other"), slower, batch_size=1472, steps_per_execution=8)
 
 

@@ -23,7 +23,8 @@ def test_a_loop_with_a_bound():
     graph = read(step, X)
     loop = op(graph, "while")
     # 0, 2, 4, 6 are less than 7.
-    assert loop.attributes == {"trip_count": 4, "max_trip_count": 4}
+    counters = ((0, 0, 1), (2, 0, 2))  # iterations, and `k`
+    assert loop.attributes == {"trip_count": 4, "max_trip_count": 4, "counters": counters}
     assert loop.body == ("cond_wrapper", "while_body")
     assert list(graph.functions) == ["while_cond", "cond_wrapper", "while_body"]
     # TensorFlow counts iterations and keeps their bound.
@@ -50,7 +51,9 @@ def test_a_loop_until_the_data_say_so(maximum):
         )
 
     loop = op(read(step, X), "while")
-    assert loop.attributes == {"trip_count": None, "max_trip_count": maximum}
+    assert loop.attributes["trip_count"] is None
+    assert loop.attributes["max_trip_count"] == maximum
+    assert loop.attributes["counters"] == ((0, 0, 1),)
 
 
 def recurrent(kernel):
@@ -79,7 +82,14 @@ def test_the_gradient_of_a_loop_runs_as_often_as_the_loop():
     assert (forward.layer, forward.backward) == ("model/rnn", False)
     assert (backward.layer, backward.backward) == ("model/rnn", True)
     for loop in (forward, backward):
-        assert loop.attributes == {"trip_count": 8, "max_trip_count": 8}
+        assert loop.attributes["trip_count"] == loop.attributes["max_trip_count"] == 8
+    # What the forward loop adds to its lists, from the first place on, the other takes from
+    # their ends.
+    steps = {step for _, _, step in forward.attributes["counters"]}
+    assert steps == {1}
+    assert {(start, step) for _, start, step in backward.attributes["counters"]} == {
+        *((0, 1), (8, -1))
+    }
     products = ops(graph, "dot")
     assert [product.layer for product in products] == ["model/rnn/cell"] * 3
     assert sorted(product.backward for product in products) == [False, True, True]

@@ -132,4 +132,8 @@ def test_what_is_not_known_before_the_loop():
     functions = {"body": BODY, "condition": condition(compare("c", "p:0", "nine"), result="c")}
     found = with_trip_counts((*ops, loop("while", "p", "five", "five")), functions)
     assert found[:2] == ops
-    assert found[2].attributes == {"trip_count": None, "max_trip_count": None}
+    assert found[2].attributes == {
+        "trip_count": None,
+        "max_trip_count": None,
+        "counters": ((1, 5, -1),),  # the first starts from a parameter, the third stays
+    }

@@ -56,6 +56,8 @@ class ComputeSet:
         name: Unique in the program: the last operation's, behind its scopes.
         family: What `ir.family_of_op` says, or the name of an operation of Poplar's libraries.
         operands: The tensors that the last operation takes, in its own shapes.
+        views: Positions, among what it reads, of values of which it takes a view: a part, or
+            another order.
         repeat: How often it runs in one run of the graph. 0 stands for a branch of a conditional
             that another branch takes longer than: only its memory counts.
         loops: The parts of loops that it is in, outermost first; so are `branches`.
@@ -74,6 +76,7 @@ class ComputeSet:
     operands: tuple[TensorSpec, ...]
     reads: tuple[str, ...]
     writes: tuple[Value, ...]
+    views: tuple[int, ...] = ()
     repeat: int = 1
     loops: tuple[LoopPart, ...] = ()
     branches: tuple[Branch, ...] = ()
@@ -88,6 +91,11 @@ class ComputeSet:
     recomputed: bool = False
     shard: int | None = None
     body: "FlatProgram | None" = None
+
+    @property
+    def viewed(self) -> frozenset[str]:
+        """Names of the values of which it takes a view."""
+        return frozenset(self.reads[position] for position in self.views)
 
     @property
     def part(self) -> tuple[int | None, bool, bool]:
@@ -126,6 +134,11 @@ class FlatProgram:
 def is_carry(one: ComputeSet) -> bool:
     """Whether a compute set only copies a value to where a loop keeps it."""
     return one.family == "copy" and one.ops[-1].kind == "copy"
+
+
+def is_sum_of_replicas(one: ComputeSet) -> bool:
+    """Whether a compute set adds up each of its operands over replicas, in place."""
+    return one.ops[-1].kind == "all-reduce"
 
 
 def is_update(one: ComputeSet) -> bool:

@@ -217,7 +217,8 @@ class _Flattener:
 
     def _loop(self, op, reads, scope) -> Sequence[str]:
         trips = op.attributes.get("trip_count")
-        if trips is None:
+        is_counted = trips is not None
+        if not is_counted:
             self.num_unknown_loops += 1
             trips = op.attributes.get("max_trip_count") or UNKNOWN_TRIPS
         # Each carried value is copied before the first trip and after each trip. TensorFlow for
@@ -227,7 +228,9 @@ class _Flattener:
         condition, body = (self._functions[name] for name in op.body)
         start, name = len(self.compute_sets), self._name(op, scope)
         carried = [self._carry(f"{name}:{k}", read, op, scope) for k, read in enumerate(reads)]
-        self.run(condition, carried, scope.loop(name, trips, is_condition=True))
+        # A repeat with a count has no condition: the control program counts.
+        if not is_counted:
+            self.run(condition, carried, scope.loop(name, trips, is_condition=True))
         within = scope.loop(name, trips)
         results = self.run(body, carried, within)
         kept = {
@@ -236,9 +239,13 @@ class _Flattener:
             if mine == result
         }
         self._forget(kept, start)
+        self._read_first(dict(zip(results, carried, strict=True)), start, within)
+        unread = self._forget_unread(carried, results, start) if is_counted else frozenset()
         after, place = list(reads), self._unique(f"{within.prefix}carried")
         for k, (mine, result) in enumerate(zip(carried, results, strict=True)):
-            if mine not in kept:
+            if mine in unread:
+                after[k] = kept.get(result, result)
+            elif mine not in kept:
                 after[k] = self._carry(f"{place}:{k}", kept.get(result, result), op, within)
                 self.in_place[after[k]] = mine
         return after
@@ -273,6 +280,47 @@ class _Flattener:
         ]
         for name in kept:
             del self.values[name]
+
+    def _read_first(self, places: Mapping[str, str], start: int, within: _FlatGraph) -> None:
+        """Puts what reads a loop's old values before what makes the new ones, where it can be.
+
+        Then the new value can be written where the old one was, as InplaceFinder of TensorFlow
+        for IPUs has it by control dependencies. Inner loops and branches stay as they are.
+        """
+        body = self.compute_sets[start:]
+        made_by = {value.name: one.name for one in body for value in one.writes}
+        for result, place in places.items():
+            maker = next((k for k, one in enumerate(body) if one.name == made_by.get(result)), None)
+            if maker is None or not _is_directly_in(within, body[maker]):
+                continue
+            later = {value.name for value in body[maker].writes}  # and what depends on these
+            free = []
+            for one in body[maker + 1 :]:
+                if _is_directly_in(within, one) and later.isdisjoint(one.reads):
+                    free.append(one)
+                else:
+                    later.update(value.name for value in one.writes)
+            first = _readers_of(place, free)
+            names = {one.name for one in first}
+            rest = [one for one in body[maker + 1 :] if one.name not in names]
+            body[maker:] = [*first, body[maker], *rest]
+        self.compute_sets[start:] = body
+
+    def _forget_unread(
+        self, carried: Sequence[str], results: Sequence[str], start: int
+    ) -> frozenset[str]:
+        """Drops the places of what no trip reads; returns their names.
+
+        What is needed of it is what the last trip made.
+        """
+        read = {name for one in self.compute_sets[start:] for name in one.reads}
+        unread = frozenset(carried).difference(read, results) & set(self.values)
+        self.compute_sets[start:] = [
+            one for one in self.compute_sets[start:] if one.name not in unread
+        ]
+        for name in unread:
+            del self.values[name]
+        return unread
 
     def _conditional(self, op, reads, scope) -> Sequence[str]:
         """Counts the branch that takes longest, which is what an IPU waits for at worst."""
@@ -378,6 +426,21 @@ def flatten(
     )
 
 
+def _is_directly_in(within: _FlatGraph, one: ComputeSet) -> bool:
+    return (one.loops, one.branches) == (within.loops, within.branches)
+
+
+def _readers_of(name: str, compute_sets: Sequence[ComputeSet]) -> list[ComputeSet]:
+    """Returns, in their order, the compute sets that read a value, and those that they follow."""
+    needed: set[str] = set()
+    found = []
+    for one in reversed(compute_sets):
+        if name in one.reads or any(value.name in needed for value in one.writes):
+            needed.update(one.reads)
+            found.append(one)
+    return found[::-1]
+
+
 def _names_of(op: Op, name: str) -> list[str]:
     several = len(op.outputs) > 1
     return [f"{name}:{k}" if several else name for k in range(len(op.outputs))]
@@ -393,10 +456,21 @@ def _place_of(op: Op) -> dict[str, Any]:
     }
 
 
+# Operations that are their operand if they leave as many elements: parts that are the whole, and
+# sums of one element each. XLA's simplifier drops these, with which TensorFlow adds and drops an
+# axis of one element, such as that along which samples share a weight.
+_PARTS = frozenset({"concatenate", "dynamic-slice", "pad", "reduce", "slice"})
+
+
 def _moves_nothing(op: Op, operands: Sequence[TensorSpec]) -> bool:
-    """Whether a conversion keeps the type, or a change of axes the order of elements."""
+    """Whether an operation keeps all elements, their type and their order."""
     if op.kind == "convert":
         return operands[0].dtype == op.outputs[0].dtype
+    if op.kind in _PARTS:
+        is_whole = num_elements(operands[0]) == num_elements(op.outputs[0])
+        # Padding of less than nothing on one side moves elements.
+        is_moved = any(op.attributes.get("edge_padding_low", ()))
+        return len(op.outputs) == 1 and is_whole and not is_moved
     if op.kind == "transpose":
         sizes = operands[0].shape
     elif op.kind == "broadcast" and num_elements(operands[0]) == num_elements(op.outputs[0]):

@@ -4,6 +4,7 @@ Equal ones become one, and chains of elementwise operations one vertex, as in po
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import (
@@ -70,8 +71,9 @@ def fuse(program: FlatProgram) -> FlatProgram:
     compute_sets = tuple(
         _merged(joined[one.name])
         for one in program.compute_sets
-        # What joined all of its readers is gone; one that nobody reads, such as a print, stays.
-        if times_joined[one.name] < max(1, sum(uses[value.name] for value in one.writes))
+        # What joined all of its readers is gone, and so is a view that nobody takes; anything
+        # else that nobody reads, such as a print, stays.
+        if times_joined[one.name] < max(not _broadcasts(one), _num_uses(one, uses))
     )
     alive = set(program.results) | {v.name for one in compute_sets for v in one.writes}
     alive.update(name for one in compute_sets for name in one.reads)
@@ -86,6 +88,10 @@ def _uses(program: FlatProgram) -> Counter[str]:
     # A checkpoint is kept in memory, so it must not vanish into a chain.
     uses.update(program.checkpoints)
     return uses
+
+
+def _num_uses(one: ComputeSet, uses: Mapping[str, int]) -> int:
+    return sum(uses[value.name] for value in one.writes)
 
 
 def _without_widening(program: FlatProgram) -> FlatProgram:
@@ -145,6 +151,8 @@ def _joins(producer: ComputeSet, consumer: ComputeSet, uses: int) -> bool:
         and len(producer.writes) == 1
         and (uses == 1 or broadcasts)
         and producer.repeat == consumer.repeat
+        # The vertex of a chain meets all of its operands in one order.
+        and (broadcasts or producer.writes[0].name not in consumer.viewed)
         and (broadcasts or _place(producer) == _place(consumer))
         and _size(producer) == _size(consumer)
     )
@@ -173,7 +181,12 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
     if len(chain) == 1:
         return last
     inside = {value.name for one in chain[:-1] for value in one.writes}
-    reads = tuple(dict.fromkeys(r for one in chain for r in one.reads if r not in inside))
+    reads = dict.fromkeys(
+        (name, position in one.views)
+        for one in chain
+        for position, name in enumerate(one.reads)
+        if name not in inside
+    )
     families = {one.family for one in chain}
     # The first of these that is in the chain decides how the whole is costed.
     family = next(
@@ -186,7 +199,8 @@ def _merged(chain: list[ComputeSet]) -> ComputeSet:
         last,
         family=family,
         ops=tuple(op for one in chain for op in one.ops),
-        reads=reads,
+        reads=tuple(name for name, _ in reads),
+        views=tuple(position for position, (_, is_view) in enumerate(reads) if is_view),
         layer=last.layer or next((one.layer for one in chain if one.layer), ""),
         flops=sum(one.flops for one in chain),
         bytes_read=read,

@@ -1,8 +1,16 @@
 """Decides which values take over the memory of one that is not needed any more."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, is_carry, is_update
+from ipu_keras.cost.flat.compute_sets import (
+    ComputeSet,
+    FlatProgram,
+    Value,
+    is_carry,
+    is_sum_of_replicas,
+    is_update,
+)
 from ipu_keras.cost.flat.control_flow import are_alternatives, bodies_of, innermost_body
 from ipu_keras.cost.flat.liveness import last_reads
 from ipu_keras.ir import num_elements
@@ -17,8 +25,8 @@ def share_memory(program: FlatProgram) -> FlatProgram:
 
     - What a loop carries starts where its first value was, and is written where it was read, if
       nobody needs those any more; otherwise it stays a copy.
-    - A slice that is updated, a scatter and an elementwise operation overwrite an operand that
-      nobody reads later.
+    - A slice that is updated, a scatter, an elementwise operation and a sum over replicas overwrite
+      an operand that nobody reads later.
 
     Copies that nothing needs then are gone.
     """
@@ -52,6 +60,9 @@ class _Sharing:
             if one.name not in self._same:
                 self._overwrite(position, one)
         in_place = {self._of(name): self._of(old) for name, old in self._in_place.items()}
+        stashes: dict[str, int] = {}
+        for name, count in program.stashes.items():
+            stashes[self._of(name)] = max(count, stashes.get(self._of(name), 0))
         return replace(
             program,
             compute_sets=tuple(self._renamed(one) for one in sets if one.name not in self._same),
@@ -59,6 +70,7 @@ class _Sharing:
             results=tuple(map(self._of, program.results)),
             updates={self._of(name): variable for name, variable in program.updates.items()},
             in_place=in_place,
+            stashes=stashes,
         )
 
     def _drop_copy(self, position: int, one: ComputeSet) -> None:
@@ -93,10 +105,18 @@ class _Sharing:
     def _overwrite(self, position: int, one: ComputeSet) -> None:
         if not one.writes:  # such as a print
             return
-        value = one.writes[0]
+        if is_sum_of_replicas(one):
+            for value, name in zip(one.writes, one.reads, strict=True):
+                self._write_over(value, (name,), position, one)
+        else:
+            self._write_over(one.writes[0], _overwritable(one), position, one)
+
+    def _write_over(
+        self, value: Value, names: Iterable[str], position: int, one: ComputeSet
+    ) -> None:
         if value.name in self._in_place or value.name in self._program.updates:
             return
-        for name in _overwritable(one):
+        for name in names:
             if self._alike(name, value.name) and self._gives_up(name, position, one):
                 self._in_place[value.name] = name
                 return
@@ -106,7 +126,8 @@ class _Sharing:
         value, made = self._program.values[name], self._made.get(name)
         loops = () if made is None else bodies_of(self._program.compute_sets[made])
         return (
-            value.role in ("activation", "argument")
+            # An accumulator is set to zero behind the update that reads it.
+            (value.role in ("activation", "argument") or value.is_accumulator)
             and name not in self._kept
             and self._is_last(name, position, one)
             # Else the next trip reads it again.
@@ -141,4 +162,7 @@ def _overwritable(one: ComputeSet) -> tuple[str, ...]:
     """Returns the operands that a compute set's vertices can write to."""
     if is_update(one):
         return one.reads[:1]
-    return one.reads if one.family in _ELEMENTWISE else ()
+    if one.family not in _ELEMENTWISE:
+        return ()
+    # Results are in the order of the first operand, so no other order can be written over.
+    return tuple(name for k, name in enumerate(one.reads) if k == 0 or name not in one.viewed)

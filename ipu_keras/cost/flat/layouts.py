@@ -1,9 +1,17 @@
 """Says how values are spread over the tiles of an IPU, and which of them share a spread."""
 
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, is_carry, is_update
+from ipu_keras.cost.flat.compute_sets import (
+    ComputeSet,
+    FlatProgram,
+    Value,
+    is_carry,
+    is_sum_of_replicas,
+    is_update,
+)
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
@@ -40,17 +48,61 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
 
     Each value is spread by itself, but for these:
 
+    - What only elementwise operations read of variables, such as momenta and accumulators, lies
+      with the variable that they compute with: the weight whose state it is.
     - The result of an elementwise operation lies with what it overwrites, or else with its first
       operand of the same size; that of a normalization with the tensor.
     - What a loop carries lies as its first value did.
-    - What is updated in part stays where it is.
+    - What is updated in part, or summed over replicas, stays where it is.
     """
     overwritten = {**program.in_place, **program.updates}
-    layouts: dict[str, str] = {}
+    layouts = dict(_places_of_state(program))
     for one in program.compute_sets:
         for name, place in _places_of(one, program, overwritten.get):
             layouts[name] = layouts.get(place, place)
     return layouts
+
+
+# Operations that make a value of a variable that is elsewhere otherwise.
+_FETCHES = frozenset({"all-gather", "load"})
+
+
+def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
+    """Yields variables that no operation wants in a place of its own, each with one that it joins.
+
+    TensorFlow for IPUs lays such a tensor as the other operand of the operations that read it, and
+    an accumulator as its variable: so the whole update of a weight stays on the weight's tiles.
+    """
+    joined: dict[str, str] = {}
+
+    def group_of(name: str) -> str:
+        way = [name]
+        while joined.get(way[-1], way[-1]) != way[-1]:
+            way.append(joined[way[-1]])
+        joined.update(dict.fromkeys(way, way[-1]))
+        return way[-1]
+
+    sizes = {name: num_elements(value.spec) for name, value in program.values.items()}
+    wanted, fetched = set(), set()
+    for one in program.compute_sets:
+        if one.family in _ELEMENTWISE and one.body is None and one.writes:
+            result = group_of(one.writes[0].name)
+            alike = [name for name in one.reads if sizes[name] == sizes[one.writes[0].name]]
+            joined.update((group_of(name), result) for name in alike)
+        elif is_sum_of_replicas(one):
+            pairs = zip(one.reads, one.writes, strict=True)
+            joined.update((group_of(name), group_of(value.name)) for name, value in pairs)
+        elif one.ops[-1].kind in _FETCHES:
+            fetched.update(value.name for value in one.writes)
+        else:
+            wanted.update(one.reads)
+    groups = defaultdict(list)
+    for name, value in program.values.items():
+        if value.role == "variable" or name in fetched:
+            groups[group_of(name)].append(name)
+    for members in groups.values():
+        place = next((name for name in members if name in wanted), members[0])
+        yield from ((name, place) for name in members if name not in wanted and name != place)
 
 
 def _places_of(
@@ -67,8 +119,12 @@ def _places_of(
         made = [value for value in one.writes if num_elements(value.spec) == size]
         return [(value.name, one.reads[0]) for value in made]
     if one.family in _ELEMENTWISE:
-        place = overwritten(result.name) or _first_of_size(one, program)
-        return [] if place is None else [(result.name, place)]
+        place = overwritten(result.name) or first_of_size(one, program.values)
+        # A view has the tiles of what it shows, but another order on them.
+        return [] if place is None or place in one.viewed else [(result.name, place)]
+    if is_sum_of_replicas(one):
+        pairs = zip(one.reads, one.writes, strict=True)
+        return [(value.name, name) for name, value in pairs]
     if is_carry(one):
         return [(result.name, overwritten(result.name) or one.reads[0])]
     if is_update(one):
@@ -76,8 +132,8 @@ def _places_of(
     return []
 
 
-def _first_of_size(one: ComputeSet, program: FlatProgram) -> str | None:
+def first_of_size(one: ComputeSet, values: Mapping[str, Value]) -> str | None:
     """Returns the first operand with as many elements as the result, if there is one."""
     size = num_elements(one.writes[0].spec)
-    sizes = ((name, num_elements(program.values[name].spec)) for name in one.reads)
+    sizes = ((name, num_elements(values[name].spec)) for name in one.reads)
     return next((name for name, found in sizes if found == size), None)

@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
@@ -20,12 +20,15 @@ class Lifetime:
 def schedule(program: FlatProgram) -> FlatProgram:
     """Runs early what frees more memory than it takes, such as weight updates.
 
-    Otherwise the order of tracing stays, in which each compute set follows those whose results
-    it reads. What is inside a loop stays together.
+    So does a gradient that goes straight into its accumulator, and one variable's update ends
+    before the next begins. Otherwise the order of tracing stays, in which each compute set follows
+    those whose results it reads. What is inside a loop stays together.
     """
     # TensorFlow for IPUs tries three schedulers for each computation and keeps the one with the
     # least peak (CHOOSE_BEST). This one does what matters most of its clustering: what has large
-    # operands and defines little, as weight updates do, runs at once.
+    # operands and defines little, as weight updates and weight gradients do, runs at once. Of a
+    # weight update by itself, post order has the least peak, depth first from each new value.
+    program = _one_update_after_the_other(program)
     order = _Order(program)
     ready = [k for k, count in enumerate(order.waits_for) if count == 0]
     # Positions in the order of tracing, so the smallest is what tracing had first.
@@ -68,8 +71,9 @@ class _Order:
             for name in set(one.reads):
                 self._readers[name].append(position)
             for maker in {self._complete(name, one, ends) for name in one.reads} - {None}:
-                self._followers[maker].append(position)
-                self.waits_for[position] += 1
+                self._wait(position, maker)
+        for position, earlier in _readers_of_old_values(program):
+            self._wait(position, earlier)
         self._keep_loops_together()
         self._keep_branches_apart()
 
@@ -121,7 +125,20 @@ class _Order:
             if self._uses[name] == 1 and name in self._made
         )
         taken = sum(v.spec.nbytes for v in one.writes if v.name not in self._in_place)
-        return freed > taken
+        return freed > taken or self._goes_into_a_variable(one)
+
+    def _goes_into_a_variable(self, one: ComputeSet) -> bool:
+        """Whether its result is only there to be written into a variable, which can be next."""
+        while len(one.writes) == 1:
+            (result,) = one.writes
+            if result.name in self._in_place:
+                return True
+            readers = self._readers[result.name]
+            is_only_read_there = self._uses[result.name] == len(readers) == 1
+            if not is_only_read_there or self.waits_for[readers[0]] != 1:
+                return False
+            one = self._sets[readers[0]]
+        return False
 
     def finish(self, position: int) -> list[int]:
         """Marks a compute set as done; returns those that can run now, or may free memory now."""
@@ -140,6 +157,42 @@ class _Order:
 
     def _can_run(self, position: int) -> bool:
         return not self._done[position] and self.waits_for[position] == 0
+
+
+def _one_update_after_the_other(program: FlatProgram) -> FlatProgram:
+    """Sorts the weight update depth first: before each new value comes what only that needs."""
+    sets = program.compute_sets
+    update = [k for k, one in enumerate(sets) if one.weight_update]
+    # The order of what loops and branches do is theirs.
+    if any(sets[k].loops or sets[k].branches for k in update):
+        return program
+    made = {value.name: k for k in update for value in sets[k].writes}
+    needed = {k: [made[name] for name in sets[k].reads if name in made] for k in update}
+    for position, earlier in _readers_of_old_values(program):
+        if position in needed and earlier in needed:
+            needed[position].append(earlier)
+    ordered: dict[int, None] = {}
+    ends = [made[name] for name in program.results if name in made]
+    pending = [*reversed(update), *reversed(ends)]
+    while pending:
+        missing = [k for k in needed[pending[-1]] if k not in ordered]
+        if missing and pending[-1] not in ordered:
+            pending += reversed(missing)
+        else:
+            ordered[pending.pop()] = None
+    moved = dict(zip(update, ordered, strict=True))
+    return replace(program, compute_sets=tuple(sets[moved.get(k, k)] for k in range(len(sets))))
+
+
+def _readers_of_old_values(program: FlatProgram) -> Iterator[tuple[int, int]]:
+    """Yields positions that write over a variable, each with one that has to read it before."""
+    readers = defaultdict(list)
+    for position, one in enumerate(program.compute_sets):
+        for value in one.writes:
+            old = readers.get(program.updates.get(value.name, ""), ())
+            yield from ((position, earlier) for earlier in old)
+        for name in set(one.reads):
+            readers[name].append(position)
 
 
 def lifetimes(program: FlatProgram) -> dict[str, Lifetime]:

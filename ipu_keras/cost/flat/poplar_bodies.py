@@ -6,15 +6,16 @@ from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.cost.flat.fusion import fuse
 from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.flat.liveness import schedule
+from ipu_keras.cost.flat.views import with_views
 
 
 def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
-    """Fuses the bodies of a program, orders them, and shares their memory, as passes do outside."""
+    """Takes views in bodies, fuses and orders them, and shares memory, as passes do outside."""
     return replace(program, compute_sets=tuple(map(_in_order, program.compute_sets)))
 
 
 def _in_order(one: ComputeSet) -> ComputeSet:
     if one.body is None:
         return one
-    body = share_memory(schedule(with_bodies_in_order(fuse(one.body))))
+    body = share_memory(schedule(with_bodies_in_order(fuse(with_views(one.body)))))
     return replace(one, body=body, flops=sum(s.flops * s.repeat for s in body.compute_sets))

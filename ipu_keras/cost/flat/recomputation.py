@@ -47,13 +47,16 @@ def is_repeatable(one: ComputeSet) -> bool:
         return one.family in REPEATABLE
     # An operation of Poplar's libraries runs again as a whole, with the loops that it consists
     # of.
-    return _is_deterministic(one.body)
+    return is_deterministic(one.body.compute_sets)
 
 
-def _is_deterministic(body: FlatProgram) -> bool:
+def is_deterministic(compute_sets: Iterable[ComputeSet]) -> bool:
+    """Whether compute sets that run as a whole give the same again, whatever they change."""
     return all(
-        one.family not in _UNREPEATABLE if one.body is None else _is_deterministic(one.body)
-        for one in body.compute_sets
+        one.family not in _UNREPEATABLE
+        if one.body is None
+        else is_deterministic(one.body.compute_sets)
+        for one in compute_sets
     )
 
 

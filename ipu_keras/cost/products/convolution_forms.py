@@ -10,6 +10,12 @@ from ipu_keras.cost.products import convolution_vertices as vertices
 from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
 from ipu_keras.machine.target import Target
 
+# Rows of the kernel whose weights fill the matrix unit together (poplibs, ConvPartialnx1).
+_HEIGHTS = (1, 2, 4)
+# Releases of poplibs: joining groups until they fill the unit, and the vertex for one channel.
+_FIRST_THAT_FILLS_UNITS = 1.1
+_FIRST_WITH_VERTICAL_MAC = 1.4
+
 
 @dataclass(frozen=True)
 class ConvolutionForm:
@@ -19,12 +25,17 @@ class ConvolutionForm:
         convolution: What the vertex computes, after the transforms.
         copies: The bytes that each transform writes, over all tiles, with the bytes that lie
             together before it.
+        rearranged_bytes: Those of operands and result that poplibs' planner counts as rearranged
+            although nothing is copied.
+        kernel_height: Rows of the kernel that the matrix unit takes at once.
     """
 
     method: str
     convolution: Convolution
     transforms: tuple[str, ...] = ()
     copies: tuple[tuple[float, int], ...] = ()
+    rearranged_bytes: float = 0.0
+    kernel_height: int = 1
 
     @property
     def in_channels(self) -> int:
@@ -45,7 +56,8 @@ class ConvolutionForm:
         """Returns the input and output channels that the vertex takes at once."""
         types = (self.convolution.dtype, self.convolution.partials_dtype)
         if self.method.startswith("amp"):
-            return vertices.channels_per_unit(types[0]), target.conv_units[types]
+            in_grain = vertices.channels_per_unit(types[0]) // self.kernel_height
+            return in_grain, target.conv_units[types]
         if self.method == "slic":
             # A block of four channels may be of one group, two or four.
             in_grain = 1 << (self.in_channels - 1).bit_length()
@@ -151,11 +163,15 @@ def _dimensions(convolution: Convolution) -> Iterator[tuple[int, int, int]]:
     yield from zip(convolution.input_field, convolution.kernel, convolution.field, strict=True)
 
 
-def _combined(form: ConvolutionForm) -> ConvolutionForm:
+def _combined(target: Target, form: ConvolutionForm) -> ConvolutionForm:
     """Returns the form with groups joined until they fill the matrix unit."""
     convolution = form.convolution
-    wanted = max(1, vertices.channels_per_unit(convolution.dtype) // form.in_channels)
-    factor = math.gcd(convolution.groups, wanted)
+    unit = vertices.channels_per_unit(convolution.dtype)
+    if target.sdk < _FIRST_THAT_FILLS_UNITS:
+        unit = unit // 4 if form.in_channels <= unit // 8 else form.in_channels
+    factor = math.gcd(convolution.groups, max(1, unit // form.in_channels))
+    if factor == 1:
+        return form
     # The weights between different groups are zero.
     combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
     atom = element_bytes(convolution.dtype)
@@ -163,25 +179,71 @@ def _combined(form: ConvolutionForm) -> ConvolutionForm:
     return ConvolutionForm(form.method, combined, (*form.transforms, "combine groups"), copies)
 
 
-def _padded(form: ConvolutionForm, grain: int) -> ConvolutionForm:
+def _padded(target: Target, form: ConvolutionForm, grain: int) -> ConvolutionForm:
     """Returns the form with input channels filled with zeros to whole groups."""
     if form.in_channels % grain == 0:
         return form
     factor = ceil_divide(form.in_channels, grain) * grain / form.in_channels
+    transforms = (*form.transforms, "pad channels")
+    if "expand" in form.transforms:
+        # What is copied anyway leaves room for the zeros.
+        *others, (num_bytes, together) = form.copies
+        copies = (*others, (num_bytes * factor, together))
+        return dataclasses.replace(form, transforms=transforms, copies=copies)
     # What lies together is a position's channels: zeros come between positions, so that each is
     # copied for itself.
-    together = form.in_channels * element_bytes(form.convolution.dtype)
+    size = element_bytes(form.convolution.dtype)
+    together = size if _copies_elements(target) else form.in_channels * size
     copies = (*form.copies, (input_bytes(form.convolution) * factor, together))
-    return dataclasses.replace(form, transforms=(*form.transforms, "pad channels"), copies=copies)
+    return dataclasses.replace(form, transforms=transforms, copies=copies)
 
 
-def _on_matrix_unit(form: ConvolutionForm) -> ConvolutionForm:
-    """Returns the form padded to the unit's channels, and flat if the kernel allows it."""
-    padded = _padded(form, vertices.channels_per_unit(form.convolution.dtype))
-    if math.prod(form.convolution.kernel) > 1:
-        return dataclasses.replace(padded, method="amp nx1")
-    flat = _flattened(form.convolution)
-    return dataclasses.replace(padded, method="amp 1x1", convolution=flat)
+def _copies_elements(target: Target) -> bool:
+    # Zeros of channels lay between elements, which 1.0 copied one by one: measured layers of 2 and
+    # 4 channels a group take 16 and 25 cycles for each half of input and output on a tile.
+    return target.sdk < _FIRST_THAT_FILLS_UNITS
+
+
+def _on_matrix_unit(target: Target, form: ConvolutionForm) -> Iterator[ConvolutionForm]:
+    """Yields the form padded to the unit's channels, and flat if the kernel allows it."""
+    convolution = form.convolution
+    unit = vertices.channels_per_unit(convolution.dtype)
+    outs = target.conv_units[convolution.dtype, convolution.partials_dtype]
+    if _copies_elements(target) and form.out_channels % outs:
+        wide = ceil_divide(form.out_channels, outs) * outs / form.out_channels
+        size = element_bytes(convolution.dtype)
+        copies = (*form.copies, (output_bytes(convolution) * wide, size))
+        form = dataclasses.replace(form, copies=copies)
+    if math.prod(convolution.kernel) == 1:
+        padded = _padded(target, form, unit)
+        flat = _flattened(convolution)
+        flat_form = dataclasses.replace(padded, method="amp 1x1", convolution=flat)
+        yield from (flat_form, _swapped(flat_form))
+        return
+    # Inputs of the unit may be those of several rows of the kernel, with fewer channels each.
+    heights = _HEIGHTS if convolution.kernel_rows > 1 else _HEIGHTS[:1]
+    for height in heights:
+        if height == 1 or form.in_channels <= unit // height:
+            padded = _padded(target, form, unit // height)
+            yield dataclasses.replace(padded, method="amp nx1", kernel_height=height)
+
+
+def _swapped(form: ConvolutionForm) -> ConvolutionForm:
+    """Returns a product of matrices whose operands change places."""
+    flat = form.convolution
+    (positions,) = flat.field
+    swapped = dataclasses.replace(
+        flat, field=(form.out_channels,), out_channels=positions * flat.groups
+    )
+    # poplibs expects operands in one order, and counts the other as if all were rearranged; what
+    # is copied anyway is copied in any order.
+    unexpected = input_bytes(flat) + weight_bytes(flat) + output_bytes(flat)
+    return dataclasses.replace(
+        form,
+        convolution=swapped,
+        transforms=(*form.transforms, "swap operands"),
+        rearranged_bytes=0.0 if form.copies else unexpected,
+    )
 
 
 def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionForm]:
@@ -190,14 +252,13 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionFo
     plain = ConvolutionForm("horizontal mac", convolution)
     bases = [plain]
     if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
-        bases.append(_combined(plain))
-    flat = _flattened_to_channels(plain)
-    if flat is not plain:
-        bases.append(flat)
-    for base in bases:
-        yield _on_matrix_unit(base)
+        bases.append(_combined(target, plain))
+    bases.append(_flattened_to_channels(plain))
+    # What changes nothing is the plain form again.
+    for base in dict.fromkeys(bases):
+        yield from _on_matrix_unit(target, base)
         for dimensions in _expandable(base.convolution):
-            yield _on_matrix_unit(_expanded(base, dimensions))
+            yield from _on_matrix_unit(target, _expanded(base, dimensions))
     if math.prod(convolution.kernel) == 1:
         flat = dataclasses.replace(plain, convolution=_flattened(convolution))
         yield flat
@@ -206,9 +267,11 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionFo
             yield dataclasses.replace(flat, method="outer product")
     else:
         yield plain
+    if _has_vertical_mac(target, plain):
+        yield dataclasses.replace(plain, method="vertical mac")
     if _has_slic(target, convolution):
         slic = dataclasses.replace(plain, method="slic")
-        yield _padded(slic, slic.grains(target)[0])
+        yield _padded(target, slic, slic.grains(target)[0])
 
 
 def _expandable(convolution: Convolution) -> list[range]:
@@ -223,6 +286,17 @@ def _expandable(convolution: Convolution) -> list[range]:
         return []
     last = len(convolution.kernel) - 1
     return [range(first, last + 1) for first in sorted({0, last})]
+
+
+def _has_vertical_mac(target: Target, form: ConvolutionForm) -> bool:
+    convolution = form.convolution
+    return (
+        target.sdk >= _FIRST_WITH_VERTICAL_MAC
+        and form.in_channels == form.out_channels == 1
+        and convolution.groups > 1
+        and (convolution.dtype, convolution.partials_dtype) == ("float16", "float32")
+        and math.prod(convolution.input_dilations) == 1
+    )
 
 
 def _has_slic(target: Target, convolution: Convolution) -> bool:

@@ -7,31 +7,28 @@ brings them there from other operations is not counted.
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ipu_keras.cost.memory_sizes import AVAILABLE_MEMORY_PROPORTION
-from ipu_keras.cost.products import convolution_vertices as vertices
-from ipu_keras.cost.products.convolution_forms import (
-    ConvolutionForm,
-    forms_of,
-    input_bytes,
-    weight_bytes,
+from ipu_keras.cost.products.convolution_costs import (
+    BATCH,
+    FIELD,
+    GROUPS,
+    IN,
+    KERNEL,
+    OUT,
+    SERIAL_IN,
+    SERIAL_OUT,
+    CandidateCosts,
+    costs_of,
 )
-from ipu_keras.cost.products.convolutions import Convolution, ceil_divide, element_bytes
-from ipu_keras.cost.tile.vertices import rearrange
+from ipu_keras.cost.products.convolution_forms import ConvolutionForm, forms_of
+from ipu_keras.cost.products.convolutions import Convolution, ceil_divide
 from ipu_keras.machine.target import Confidence, Target
 
-# Each candidate splits the work over tiles and over serial steps, and costs the sum of its
-# phases (transform, exchange, compute, reduce), every one with its sync and launch. The fastest
-# whose temporary memory fits wins. No constant is fitted. Two choices between mechanisms were
-# made in view of the 186 float16 convolutions without groups of the microbenchmarks (GC2):
-# - Operands come at `exchange_bytes`, though tiles could receive what they share at
-#   `shared_exchange_bytes`. Every other layer suffices to choose: the median error of its time
-#   is 9 %, and would be 20 %; on the layers between, 9 % and 19 %.
-# - Pieces that are no words are copied on both sides of an exchange, which matters to 16 points
-#   (layers of three channels). These were used to choose.
+# Each candidate splits the work over tiles and over serial steps. Of those whose temporary memory
+# fits, that is taken which poplibs' planner takes for the fastest (`convolution_costs`).
 
 Array = np.ndarray
 
@@ -41,10 +38,12 @@ class ConvolutionPlan:
     """A convolution's split over tiles and time, and its cost over all serial steps.
 
     Args:
-        method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"` or `"outer product"`.
+        method: `"amp 1x1"`, `"amp nx1"`, `"slic"`, `"horizontal mac"`, `"vertical mac"` or
+            `"outer product"`.
         transforms: What happens to the tensors first: `"expand"` (elements of the kernel become
             channels), `"flatten to channels"` (outputs and inputs along a dimension do),
-            `"combine groups"`, `"pad channels"`.
+            `"combine groups"`, `"pad channels"`, `"swap operands"` (positions become output
+            channels).
         batch_split: Parts of the batch; 1 where it is one with the field.
         field_splits: Parts of the field, by dimension of the transformed field.
         kernel_split: Parts of the kernel's first dimension.
@@ -56,6 +55,9 @@ class ConvolutionPlan:
         exchange_bytes: Bytes that the busiest tile receives.
         temporary_bytes: Bytes that the fullest tile needs beside operands and result.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
+        state_bytes: Bytes of the fullest tile's vertices, all the time.
+        estimated_cycles: Cycles that poplibs' planner chose it by.
+        estimated_bytes: Bytes of a tile that it compared with its bound.
     """
 
     method: str
@@ -76,6 +78,9 @@ class ConvolutionPlan:
     exchange_bytes: int
     temporary_bytes: int
     interleaved_bytes: int
+    state_bytes: int
+    estimated_cycles: int
+    estimated_bytes: int
     confidence: Confidence
 
     @property
@@ -85,15 +90,10 @@ class ConvolutionPlan:
         return phases + self.transform_cycles
 
 
-# Axes of a candidate, in the order of the columns of its array. Field dimensions follow.
-_GROUPS, _BATCH, _KERNEL, _IN, _OUT, _SERIAL_IN, _SERIAL_OUT, _FIELD = range(8)
 # The longest field dimension takes all of the tiles that are left for it, or as few as one in
 # 16: poplibs' solver tries every split, which for arrays of candidates would be too many.
 _SPREADS = (1, 2, 4, 16)
-_MOST_SERIAL_STEPS = 64
-# Kernels up to this many rows are not split: only weight gradients, whose kernel is a field,
-# have more.
-_UNSPLIT_KERNEL_ROWS = 7
+_SERIAL_STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def _parts(size: int, most: int) -> list[int]:
@@ -117,20 +117,21 @@ def _candidates(target: Target, form: ConvolutionForm, num_tiles: int) -> Array:
     """Returns one column of parts for each way to fill the tiles, without serial steps."""
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
-    field, kernel_rows = convolution.field, convolution.kernel[0]
+    field = convolution.field
     # The longest dimension takes the tiles that the other parts leave it.
     longest = field.index(max(field))
     axes = [
         _parts(convolution.groups, num_tiles),
         _parts(convolution.batch, num_tiles),
-        _parts(kernel_rows, num_tiles) if kernel_rows > _UNSPLIT_KERNEL_ROWS else [1],
+        # All dimensions of the kernel may be split but the innermost.
+        _parts(ceil_divide(convolution.kernel_rows, form.kernel_height), num_tiles),
         _parts(ceil_divide(form.in_channels, in_grain), num_tiles),
         _parts(ceil_divide(form.out_channels, out_grain), num_tiles),
         [1],
         [1],
         *(list(_SPREADS) if i == longest else _parts(n, 16) for i, n in enumerate(field)),
     ]
-    size, filling = field[longest], _FIELD + longest
+    size, filling = field[longest], FIELD + longest
     parts = [np.array(axis) for axis in axes]
     # Most combinations need too many tiles; only the others are made.
     others = functools.reduce(
@@ -155,255 +156,23 @@ def _fullest(grid: Array, most: int = 6000) -> Array:
     return grid[:, np.argsort(idle, kind="stable")[:most]]
 
 
-def _with_serial_steps(form: ConvolutionForm, grains: tuple[int, int], grid: Array) -> Array:
+def _with_serial_steps(target: Target, form: ConvolutionForm, grid: Array) -> Array:
     """Returns the candidates in every number of serial steps, over one kind of channels."""
-    steps = []
-    most = (ceil_divide(form.in_channels, grains[0]), ceil_divide(form.out_channels, grains[1]))
-    # poplibs splits serially over only one of both, too.
-    for axis, parts_axis, size in zip((_SERIAL_IN, _SERIAL_OUT), (_IN, _OUT), most, strict=True):
-        for k in range(1, _MOST_SERIAL_STEPS.bit_length()):
-            serial = grid[:, grid[parts_axis] << k <= size].copy()
-            serial[axis] = 1 << k
-            steps.append(serial)
-    return np.concatenate([grid, *steps], axis=1)
-
-
-@dataclass(frozen=True)
-class _Share:
-    """What the fullest tile has of a convolution in one serial step, by candidate."""
-
-    positions: Array
-    row: Array
-    # Rows of a sample, and what is left of them and of a row's positions beside padding.
-    rows: Array
-    met_rows: Array
-    met_in_row: Array
-    kernel_rows: Array
-    in_channels: Array
-    out_channels: Array
-    groups: Array
-    input_bytes: Array
-    weight_bytes: Array
-    outputs: Array
-
-    @classmethod
-    def of(cls, target: Target, form: ConvolutionForm, grid: Array) -> "_Share":
-        convolution = form.convolution
-        in_grain, out_grain = form.grains(target)
-        size = element_bytes(convolution.dtype)
-        groups = ceil_divide(convolution.groups, grid[_GROUPS])
-        batch = ceil_divide(convolution.batch, grid[_BATCH])
-        field = [ceil_divide(n, grid[_FIELD + i]) for i, n in enumerate(convolution.field)]
-        kernel_rows = ceil_divide(convolution.kernel[0], grid[_KERNEL])
-        in_groups = ceil_divide(form.in_channels, in_grain * grid[_IN] * grid[_SERIAL_IN])
-        out_groups = ceil_divide(form.out_channels, out_grain * grid[_OUT] * grid[_SERIAL_OUT])
-        positions = batch * np.prod(field, axis=0)
-        shares = [convolution.met_share(i, n) for i, n in enumerate(field)]
-        kernel = kernel_rows * math.prod(convolution.kernel[1:])
-        extents = [convolution.input_extent(i, n) for i, n in enumerate(field)]
-        # Of a split kernel, a tile reads what its rows of the kernel reach.
-        skipped = (convolution.kernel[0] - kernel_rows) * convolution.kernel_dilations[0]
-        extents[0] = np.maximum(extents[0] - skipped // convolution.input_dilations[0], 1)
-        inputs = batch * np.prod(extents, axis=0) * in_groups * in_grain * groups
-        return cls(
-            positions=positions,
-            row=field[-1],
-            rows=np.prod(field[:-1], axis=0) + np.zeros_like(positions),
-            met_rows=np.prod(
-                [n * met for n, met in zip(field[:-1], shares[:-1], strict=True)], axis=0
-            )
-            + np.zeros(len(positions)),
-            met_in_row=field[-1] * shares[-1],
-            kernel_rows=kernel_rows,
-            in_channels=in_groups * in_grain,
-            out_channels=out_groups * out_grain,
-            groups=groups,
-            input_bytes=inputs * size,
-            weight_bytes=kernel * in_groups * in_grain * out_groups * out_grain * groups * size,
-            outputs=positions * out_groups * out_grain * groups,
-        )
-
-
-def _vertex_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Array:
-    convolution = form.convolution
-    types: dict[str, Any] = {
-        "dtype": convolution.dtype,
-        "partials_dtype": convolution.partials_dtype,
-    }
-    in_grain, out_grain = form.grains(target)
-    groups: dict[str, Any] = {
-        "in_groups": share.in_channels // in_grain,
-        "out_groups": share.out_channels // out_grain,
-        "conv_groups": share.groups,
-    }
-    middle = math.prod(convolution.kernel[1:-1])
-    columns = convolution.kernel[-1] if len(convolution.kernel) > 1 else 1
-    if form.method == "amp 1x1":
-        return vertices.amp_1x1(target, field_elements=share.positions, **types, **groups)
-    if form.method == "amp nx1":
-        return vertices.amp_nx1(
-            target,
-            field_elements=share.positions,
-            row_elements=_rounded_up(share.met_in_row / convolution.input_dilations[-1]),
-            kernel_rows=share.kernel_rows * middle,
-            kernel_columns=columns,
-            worker_elements=_met_by_worker(target, convolution, share),
-            **types,
-            **groups,
-        )
-    if form.method == "slic":
-        return _slic_cycles(target, form, share)
-    if form.method == "outer product":
-        return vertices.outer_product(
-            target,
-            dtype=convolution.dtype,
-            field_elements=share.positions,
-            channels=share.out_channels,
-            conv_groups=share.groups,
-        )
-    return vertices.horizontal_mac(
-        target,
-        dtype=convolution.dtype,
-        field_elements=np.minimum(
-            ceil_divide(share.positions, math.prod(convolution.input_dilations)),
-            target.num_workers * _met_by_worker(target, convolution, share),
-        ),
-        kernel_elements=share.kernel_rows * middle * columns,
-        in_channels=share.in_channels,
-        out_channels=share.out_channels,
-        conv_groups=share.groups,
-    )
-
-
-def _met_by_worker(target: Target, convolution: Convolution, share: _Share) -> Array:
-    """Returns the positions of the busiest worker that an element of the kernel meets inputs at."""
-    # Workers share the positions of a tile, sample by sample and row by row, whether they meet an
-    # input or not: one inside the field has no padding until it has whole rows, or whole samples.
-    own = ceil_divide(share.positions, target.num_workers)
-    rows = own / share.row
-    samples, rest = np.divmod(rows, share.rows)
-    met = samples * share.met_rows + np.minimum(rest, share.met_rows)
-    positions = np.where(rows < 1, np.minimum(own, share.met_in_row), met * share.met_in_row)
-    return _rounded_up(positions / math.prod(convolution.input_dilations))
-
-
-def _rounded_up(positions: Array) -> Array:
-    # What is whole but for the rounding of shares is not the next number.
-    return np.ceil(positions - 1e-6).astype(np.int64)
-
-
-def _slic_cycles(target: Target, form: ConvolutionForm, share: _Share) -> Array:
-    convolution = form.convolution
-    in_grain, out_grain = form.grains(target)
-    together = vertices.SLIC_CHANNELS // in_grain
-    *outer, columns = (share.kernel_rows, *convolution.kernel[1:])
-    return vertices.slic(
-        target,
-        partials_dtype=convolution.partials_dtype,
-        field_elements=share.positions,
-        row_elements=share.row,
-        kernel_rows=math.prod(outer),
-        kernel_columns=columns,
-        group_blocks=ceil_divide(share.groups, together) * (share.out_channels // out_grain),
-        stride=convolution.strides[-1],
-    )
-
-
-@dataclass(frozen=True)
-class _Cost:
-    """What candidates cost, with the fields of `ConvolutionPlan`."""
-
-    compute: Array
-    exchange: Array
-    reduce: Array
-    transform: Array
-    exchange_bytes: Array
-    temporary_bytes: Array
-    # Those of the temporary bytes that have to lie in interleaved memory: the partials of the
-    # matrix unit, which loads and stores 16 bytes of them at once.
-    interleaved_bytes: Array
-
-    @property
-    def cycles(self) -> Array:
-        return self.compute + self.exchange + self.reduce + self.transform
-
-    def fits(self, most_bytes: float, most_interleaved: float) -> Array:
-        """Returns which candidates need no more than so much temporary and interleaved memory."""
-        return (self.temporary_bytes <= most_bytes) & (self.interleaved_bytes <= most_interleaved)
-
-
-def _phase(target: Target, num_bytes: Array) -> Array:
-    """Returns the cycles of an exchange with its sync, which does not happen without bytes."""
-    fixed = target.sync_cycles + target.exchange_latency_cycles
-    return np.where(num_bytes > 0, fixed + num_bytes / target.exchange_bytes, 0)
-
-
-def _received(
-    target: Target, form: ConvolutionForm, grid: Array, share: _Share
-) -> tuple[Array, Array]:
-    """Returns the bytes of inputs and weights that the fullest tile does not hold itself."""
-    convolution = form.convolution
-    # Operands are spread evenly over the tiles that use them, each with its own share already.
-    tiles = np.prod(grid, axis=0) // (grid[_SERIAL_IN] * grid[_SERIAL_OUT])
-    inputs = input_bytes(convolution) / (tiles * grid[_SERIAL_IN])
-    weights = weight_bytes(convolution) / (tiles * grid[_SERIAL_IN] * grid[_SERIAL_OUT])
-    return np.maximum(share.input_bytes - inputs, 0), np.maximum(share.weight_bytes - weights, 0)
-
-
-def _reduce(
-    target: Target, form: ConvolutionForm, grid: Array, share: _Share
-) -> tuple[Array, Array]:
-    """Returns the cycles to sum and cast partials, and the bytes of them that a tile receives."""
-    dtype, partials = form.convolution.dtype, form.convolution.partials_dtype
-    parts = grid[_IN] * grid[_KERNEL]
-    # The tiles with partials of the same outputs each sum an equal part of these, and hold one
-    # of the partials already.
-    own = ceil_divide(share.outputs, parts)
-    num_bytes = own * (parts - 1) * element_bytes(partials)
-    sums = vertices.reduce_partials(
-        target, partials_dtype=partials, num_outputs=own, num_partials=parts
-    )
-    moved = _phase(target, num_bytes)
-    casts = vertices.cast(target, from_dtype=partials, to_dtype=dtype, num_elements=share.outputs)
-    alone = target.launch_cycles + casts if partials != dtype else 0
-    return np.where(parts > 1, moved + target.launch_cycles + sums, alone), num_bytes
-
-
-def _copy_cycles(target: Target, form: ConvolutionForm, num_tiles: int) -> float:
-    """Returns the cycles of the transforms, which all tiles share."""
-    cycles = 0.0
-    for num_bytes, together in form.copies:
-        local = num_bytes / num_tiles
-        copy = rearrange(target, num_bytes=math.ceil(local), atom_bytes=math.gcd(together, 8))
-        # The exchange moves words of four bytes: what is smaller is arranged into
-        # words where it comes from, and out of them where it goes.
-        num_copies = 1 if together % 4 == 0 else 2
-        cycles += num_copies * (target.launch_cycles + copy.cycles)
-        cycles += float(_phase(target, np.asarray(local)))
-    return cycles
-
-
-def _cost(target: Target, form: ConvolutionForm, grid: Array, num_tiles: int) -> _Cost:
-    share = _Share.of(target, form, grid)
-    steps = grid[_SERIAL_IN] * grid[_SERIAL_OUT]
-    inputs, weights = _received(target, form, grid, share)
-    reduce, partial_bytes = _reduce(target, form, grid, share)
-    accumulated = share.outputs * element_bytes(form.convolution.partials_dtype)
-    # A step takes its slice of the weights and leaves its results with the others'.
-    sliced = (weights + accumulated) / target.memcpy_bytes + 2 * target.launch_cycles
-    compute = target.launch_cycles + _vertex_cycles(target, form, share)
-    copied = sum(num_bytes for num_bytes, _ in form.copies) / num_tiles
-    # Over input channels, steps add to sums that stay: these are there twice.
-    during = share.input_bytes + share.weight_bytes + accumulated * (1 + (grid[_SERIAL_IN] > 1))
-    return _Cost(
-        compute=steps * compute,
-        exchange=steps * _phase(target, inputs + weights),
-        reduce=steps * reduce,
-        transform=_copy_cycles(target, form, num_tiles) + np.where(steps > 1, steps * sliced, 0),
-        exchange_bytes=steps * (inputs + weights + partial_bytes),
-        temporary_bytes=copied + np.maximum(during, accumulated + partial_bytes),
-        interleaved_bytes=accumulated * form.uses_matrix_unit,
-    )
+    grains = form.grains(target)
+    found = [grid]
+    channels = [(SERIAL_OUT, OUT, form.out_channels, grains[1])]
+    # Input channels take steps since 1.2, and only one kind of channels does.
+    if target.sdk >= 1.2:
+        channels.insert(0, (SERIAL_IN, IN, form.in_channels, grains[0]))
+    for axis, parts_axis, size, grain in channels:
+        for count in _SERIAL_STEPS:
+            # Steps are equal.
+            if size % count == 0:
+                parts = ceil_divide(size, grain)
+                serial = grid[:, grid[parts_axis] * count <= parts].copy()
+                serial[axis] = count
+                found.append(serial)
+    return np.concatenate(found, axis=1)
 
 
 def _is_measured(target: Target, form: ConvolutionForm) -> bool:
@@ -420,21 +189,21 @@ def _is_measured(target: Target, form: ConvolutionForm) -> bool:
 
 
 def _plan_of(
-    target: Target, form: ConvolutionForm, parts: Array, cost: _Cost, index: int
+    target: Target, form: ConvolutionForm, parts: Array, cost: CandidateCosts, index: int
 ) -> ConvolutionPlan:
     split = [int(n) for n in parts]
     return ConvolutionPlan(
         method=form.method,
         transforms=form.transforms,
-        batch_split=split[_BATCH],
-        field_splits=tuple(split[_FIELD:]),
-        kernel_split=split[_KERNEL],
-        in_split=split[_IN],
-        out_split=split[_OUT],
-        group_split=split[_GROUPS],
-        serial_in_split=split[_SERIAL_IN],
-        serial_out_split=split[_SERIAL_OUT],
-        tiles_used=math.prod(split) // (split[_SERIAL_IN] * split[_SERIAL_OUT]),
+        batch_split=split[BATCH],
+        field_splits=tuple(split[FIELD:]),
+        kernel_split=split[KERNEL],
+        in_split=split[IN],
+        out_split=split[OUT],
+        group_split=split[GROUPS],
+        serial_in_split=split[SERIAL_IN],
+        serial_out_split=split[SERIAL_OUT],
+        tiles_used=math.prod(split) // (split[SERIAL_IN] * split[SERIAL_OUT]),
         compute_cycles=math.ceil(cost.compute[index]),
         exchange_cycles=math.ceil(cost.exchange[index]),
         reduce_cycles=math.ceil(cost.reduce[index]),
@@ -442,21 +211,24 @@ def _plan_of(
         exchange_bytes=math.ceil(cost.exchange_bytes[index]),
         temporary_bytes=math.ceil(cost.temporary_bytes[index]),
         interleaved_bytes=math.ceil(cost.interleaved_bytes[index]),
+        state_bytes=math.ceil(cost.state_bytes[index]),
+        estimated_cycles=math.ceil(cost.estimated_cycles[index]),
+        estimated_bytes=math.ceil(cost.estimated_bytes[index]),
         confidence=Confidence.CALIBRATED if _is_measured(target, form) else Confidence.DERIVED,
     )
 
 
 def _best(
     target: Target,
-    costs: list[tuple[ConvolutionForm, Array, _Cost]],
+    costs: list[tuple[ConvolutionForm, Array, CandidateCosts]],
     most_bytes: float,
     most_interleaved: float,
 ) -> ConvolutionPlan | None:
-    """Returns the fastest plan within bounds of temporary memory, `None` if none is."""
+    """Returns what poplibs takes for the fastest plan within bounds of memory, if there is one."""
     best, found = math.inf, None
     # A plan must not depend on anything but its arguments, so of equal ones the first wins.
     for form, grid, cost in costs:
-        cycles = np.where(cost.fits(most_bytes, most_interleaved), cost.cycles, math.inf)
+        cycles = np.where(cost.fits(most_bytes, most_interleaved), cost.estimated_cycles, math.inf)
         index = int(np.argmin(cycles))
         if cycles[index] < best:
             best, found = cycles[index], _plan_of(target, form, grid[:, index], cost, index)
@@ -478,6 +250,7 @@ def plan(
 
     Example:
 
+    >>> from ipu_keras.cost.products.convolutions import matmul
     >>> from ipu_keras.machine.target import TARGETS
     >>> product = matmul(1, 1024, 1024, 1024, "float16")
     >>> plan(TARGETS["gc200"], product).method
@@ -492,21 +265,25 @@ def plan(
     bound = memory_proportion * target.tile_bytes
     forms = list(forms_of(target, convolution))
     grids = [_candidates(target, form, tiles) for form in forms]
-    costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)]
+    costs = [
+        (f, grid, costs_of(target, f, grid, tiles)) for f, grid in zip(forms, grids, strict=True)
+    ]
     interleaved = target.interleaved_bytes
     fastest = _best(target, costs, math.inf, interleaved)
     # Serial steps only take time, so they matter where memory is short.
-    if fastest is not None and fastest.temporary_bytes <= bound:
+    if fastest is not None and fastest.estimated_bytes <= bound:
         return fastest
     pairs = zip(forms, grids, strict=True)
-    stepped = [(f, _with_serial_steps(f, f.grains(target), grid)) for f, grid in pairs]
-    costs = [(f, grid, _cost(target, f, grid, tiles)) for f, grid in stepped]
+    stepped = [(f, _with_serial_steps(target, f, grid)) for f, grid in pairs]
+    costs = [(f, grid, costs_of(target, f, grid, tiles)) for f, grid in stepped]
     # There is always a vertex that needs no interleaved memory.
     least = min(
-        float(cost.temporary_bytes[cost.fits(math.inf, interleaved)].min(initial=math.inf))
+        float(cost.estimated_bytes[cost.fits(math.inf, interleaved)].min(initial=math.inf))
         for _, _, cost in costs
     )
-    found = (_best(target, costs, most, interleaved) for most in (bound, 2 * bound, least))
+    # Before 1.3, the plan of least memory was taken at once.
+    bounds = (bound, 2 * bound, least) if target.sdk >= 1.3 else (bound, least)
+    found = (_best(target, costs, most, interleaved) for most in bounds)
     return next(planned for planned in found if planned is not None)
 
 

@@ -20,6 +20,12 @@ WEIGHT_BYTES_PER_UNIT = 32
 # (poplibs, ConvPartial1x4SLIC).
 SLIC_KERNEL_WIDTH = 4
 SLIC_CHANNELS = 4
+# Groups of one channel that fill a vector of halves (poplibs, ConvPartialVerticalMac).
+VERTICAL_MAC_GROUPS = 4
+# What arrives to be summed is one operand if it takes less than this part of a tile's memory, in
+# releases from this one on (poplibs, checkPartialsSizeForSingleInputReduce).
+_FIRST_WITH_SINGLE_OPERANDS = 1.2
+_SINGLE_OPERAND_SHARE = 16
 
 
 def channels_per_unit(dtype: str) -> int:
@@ -35,8 +41,7 @@ def _is_1_0(target: Target) -> bool:
 def row_cycles(target: Target, *, dtype: str, partials_dtype: str) -> int:
     """Returns the cycles in which the matrix unit takes one position of the field.
 
-    It follows from the peak rate. For float16 that is the 4 of poplibs' estimators; for float32
-    they have 8, which gives the peak only with twice the units that `Target.conv_units` has.
+    It follows from the peak rate, and is that of poplibs' estimators: 4, and 8 for float32.
 
     Example:
 
@@ -231,6 +236,21 @@ def amp_nx1(
     return start + conv_groups * groups
 
 
+def _dot_cycles(target: Target, dtype: str, in_channels: Count) -> Count:
+    """Returns the cycles in which a worker multiplies and adds so many input channels."""
+    vector = target.vector_bytes // element_bytes(dtype)
+    # Before the loop, as many cycles as several vectors take.
+    start = (6 if dtype == "float16" else 4) if _is_1_0(target) else 7
+    unaligned = 4 if _is_1_0(target) else 7
+    # A cycle for four products of halves, or for one of floats. Rows of channels that are no whole
+    # vectors start anywhere, and are multiplied one by one.
+    if dtype == "float16":
+        aligned, others = start + in_channels // 4, unaligned + in_channels
+    else:
+        aligned, others = start + in_channels, unaligned + 2 * in_channels
+    return np.where(in_channels % vector == 0, aligned, others)
+
+
 def horizontal_mac(
     target: Target,
     *,
@@ -243,19 +263,38 @@ def horizontal_mac(
 ) -> Count:
     """A convolution by dot products over input channels, without the matrix unit.
 
-    Source: poplibs, ConvPartialHorizontalMac and getDenseDotProductCycles: a vector of the data
-    path per cycle, less if channels are no multiple of it.
+    Source: poplibs, ConvPartialHorizontalMac and getDenseDotProductCycles.
     """
-    is_half = dtype == "float16"
-    # Rows of channels that are no whole vectors start unaligned: loads get narrower.
-    dot = in_channels // np.gcd(in_channels, target.vector_bytes // element_bytes(dtype))
+    dot = _dot_cycles(target, dtype, in_channels)
     positions = ceil_divide(field_elements, target.num_workers)
     call = np.where(kernel_elements == 1, 13, 19)
-    worker = kernel_elements * (call + positions * (7 + out_channels * dot))
-    start = (65 if is_half else 58) - np.where(kernel_elements == 1, 10, 0)
+    worker = 16 + kernel_elements * (16 + call + positions * (7 + out_channels * dot))
+    start = (65 if dtype == "float16" else 58) - np.where(kernel_elements == 1, 10, 0)
     zeros = field_elements * out_channels * conv_groups
     zeroing = zero(target, dtype="float32", num_elements=zeros)
     return start + zeroing + conv_groups * (23 + 15 + 10 + target.num_workers * worker)
+
+
+def vertical_mac(
+    target: Target,
+    *,
+    batch: Count,
+    field_elements: Count,
+    kernel_rows: Count,
+    kernel_columns: int,
+    conv_groups: Count,
+) -> Count:
+    """Convolutions of one input and one output channel a group, of halves, four groups at once.
+
+    Source: poplibs, ConvPartialVerticalMac. The `field_elements` are positions of one sample.
+    """
+    workers = target.num_workers
+    runs = kernel_rows * ceil_divide(field_elements * batch, workers)
+    worker = 6 + runs * (20 + 2 * (kernel_columns - 1))
+    # Workers' own sums are cleared before, and added up behind.
+    added = ceil_divide(19 * ceil_divide(field_elements, workers), 4)
+    blocks = ceil_divide(conv_groups, VERTICAL_MAC_GROUPS)
+    return 100 + blocks * (4 + field_elements + 32 + 24 + workers * worker + 10 + added)
 
 
 def slic(
@@ -295,27 +334,36 @@ def outer_product(
 ) -> Count:
     """Each element of one input channel times each weight of its output channels.
 
-    Source: poplibs, OuterProduct, whose workers share the channels.
+    Source: poplibs, OuterProduct, whose workers share the positions.
     """
     vector = target.vector_bytes // element_bytes(dtype)
-    share = ceil_divide(channels, target.num_workers * vector)
-    # Three vectors are in flight before the loop proper starts.
-    per_position = 6 + np.maximum(share - 3, 0)
-    call = 10 if dtype == "float16" else 11
-    return 25 + conv_groups * (call + target.num_workers * field_elements * per_position)
+    share = ceil_divide(field_elements, target.num_workers)
+    call, position = (10, 20) if dtype == "float16" else (11, 14)
+    worker = 25 + conv_groups * ceil_divide(channels, vector) * (call + position * share)
+    return target.num_workers * worker
 
 
 def reduce_partials(
-    target: Target, *, partials_dtype: str, num_outputs: Count, num_partials: Count
+    target: Target, *, dtype: str, partials_dtype: str, num_outputs: Count, num_partials: Count
 ) -> Count:
     """Sums the partials of tiles that had different input channels.
 
-    Source: poplibs, ReduceAdd with a single input: two cycles per vector and partial, 16 bytes
-    of sums in flight.
+    Source: poplibs, ReduceAdd. Since 1.2, a tile's own partials are one operand and those that
+    arrive another one, which takes two cycles per vector and partial; before, and where that does
+    not fit, each is an operand of its own and takes three.
     """
+    is_half = partials_dtype == "float16"
     width = 2 * target.vector_bytes // element_bytes(partials_dtype)
     loops = ceil_divide(num_outputs, width * target.num_workers)
-    return 33 + target.num_workers * (20 + (2 * num_partials + 8) * loops)
+    store = 0 if dtype == "float16" else 1
+    apart = target.num_workers * (32 + (3 * num_partials + (8 if is_half else 6 + store)) * loops)
+    if target.sdk < _FIRST_WITH_SINGLE_OPERANDS:
+        return apart
+    loop = 2 * (num_partials - 1) + (9 if is_half else 7) + store
+    together = 33 + target.num_workers * (20 + loop * loops)
+    arriving = num_outputs * (num_partials - 1) * element_bytes(partials_dtype)
+    fits = (arriving < target.tile_bytes / _SINGLE_OPERAND_SHARE) & (num_outputs % width == 0)
+    return np.where(fits, together, apart)
 
 
 def cast(target: Target, *, from_dtype: str, to_dtype: str, num_elements: Count) -> Count:

@@ -109,6 +109,11 @@ class Convolution:
         return math.ceil(2 * pairs * channels * met / math.prod(self.input_dilations))
 
     @property
+    def kernel_rows(self) -> int:
+        """Rows of the kernel; one of one dimension is a row."""
+        return self.kernel[0] if len(self.kernel) > 1 else 1
+
+    @property
     def input_field(self) -> tuple[int, ...]:
         """Input positions that the result depends on, by dimension, padding left out."""
         return tuple(int(self.input_extent(i, size)) for i, size in enumerate(self.field))
@@ -161,6 +166,7 @@ def matmul(
     >>> matmul(8, 2, 3, 4, "float32").flops
     384
     """
-    # One-element kernels multiply rows, which are a field; products of a batch are groups.
-    channels = (batch * inner, batch * columns)
-    return Convolution(1, (rows,), (1,), *channels, batch, (), dtype, partials_dtype)
+    # One-element kernels multiply; products of a batch are groups. As in poplibs, columns are a
+    # field, and rows the output channels.
+    channels = (batch * inner, batch * rows)
+    return Convolution(1, (columns,), (1,), *channels, batch, (), dtype, partials_dtype)

@@ -23,9 +23,12 @@ class Cost:
         exchange_cycles: Cycles until the tile that receives the most has it.
         sync_cycles: Cycles of synchronization before each exchange.
         exchange_bytes: Bytes that the tile with the most receives.
+        arrives_in_place: Whether these arrive where its results lie, and so in no messages.
         temporary_bytes: Bytes that a tile needs only while it runs.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
         num_vertices: Vertices of one tile; the workers share one.
+        state_bytes: Bytes of their fields, pointers and work lists; 0 where only their number is
+            known.
         vertex: Type of the vertices; compute sets of one type share their code.
         detail: How it is computed, where there is a choice.
         parts: Costs of what an operation of Poplar's libraries consists of, already counted.
@@ -35,9 +38,11 @@ class Cost:
     exchange_cycles: int = 0
     sync_cycles: int = 0
     exchange_bytes: int = 0
+    arrives_in_place: bool = False
     temporary_bytes: int = 0
     interleaved_bytes: int = 0
     num_vertices: int = 0
+    state_bytes: int = 0
     tiles: int = 0
     vertex: str = ""
     confidence: Confidence = Confidence.DERIVED
@@ -61,8 +66,8 @@ class Cost:
 
     @property
     def message_bytes(self) -> int:
-        """Bytes that arrive beside the temporaries, which hold what products receive."""
-        return 0 if self.temporary_bytes else self.exchange_bytes
+        """Bytes that arrive beside the results and the temporaries of products."""
+        return 0 if self.temporary_bytes or self.arrives_in_place else self.exchange_bytes
 
 
 def arrival_cycles(target: Target, received: int) -> int:

@@ -6,10 +6,6 @@ from dataclasses import dataclass
 from ipu_keras.cost.tile.exchange import ExchangePhase, exchange_cycles, sync_cycles
 from ipu_keras.machine.target import Target
 
-# While the data of one step is passed to or from the other tiles, the host is busy with that of
-# a step beside it, so these tiles hold both. (TensorFlow for IPUs counts each buffer once.)
-_STEPS_HELD = 2
-
 
 @dataclass(frozen=True)
 class StepCopies:
@@ -17,8 +13,7 @@ class StepCopies:
 
     Args:
         fed_bytes: Bytes that go to one replica for a step; `fetched_bytes` come back.
-        fed_cycles: Cycles to feed a step, without the beginning and end of a copy;
-            `fetched_cycles` to fetch its results, likewise.
+        fed_cycles: Cycles to feed a step; `fetched_cycles` to fetch its results.
     """
 
     num_steps: int
@@ -29,8 +24,12 @@ class StepCopies:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that tiles for input and output have to hold."""
-        return _STEPS_HELD * (self.fed_bytes + self.fetched_bytes)
+        """Bytes that tiles for input and output have to hold.
+
+        TensorFlow for IPUs counts each buffer once (`io_tiles_placer.cc`), although the host is
+        busy with those of a step beside the one whose data is passed to or from the other tiles.
+        """
+        return self.fed_bytes + self.fetched_bytes
 
     @property
     def cycles(self) -> float:

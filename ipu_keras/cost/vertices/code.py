@@ -18,14 +18,16 @@ from ipu_keras.machine.target import Target
 def overhead_of(costs: Iterable[Cost], target: Target) -> Overhead:
     """Returns what every tile of an IPU needs besides its values, for what has code of its own."""
     costs = [part for cost in costs for part in _without_parts(cost)]
-    num_vertices = sum(cost.num_vertices * cost.tiles for cost in costs)
+    state = sum(
+        (cost.state_bytes or VERTEX_STATE_BYTES * cost.num_vertices) * cost.tiles for cost in costs
+    )
     vertex_types = {cost.vertex for cost in costs} - {""}
     exchanges = sum(cost.exchange_bytes > 0 for cost in costs)
     overhead = Overhead(
         # Vertices of a type share their code on a tile; the state of each is its own. All tiles
         # run the same control program, whether they have vertices or not.
         vertex_code=VERTEX_CODE_BYTES * len(vertex_types),
-        vertex_state=math.ceil(VERTEX_STATE_BYTES * num_vertices / target.num_tiles),
+        vertex_state=math.ceil(state / target.num_tiles),
         control_code=CONTROL_CODE_BYTES * len(costs),
         exchange_code=EXCHANGE_CODE_BYTES * exchanges,
         stack=target.stack_bytes,

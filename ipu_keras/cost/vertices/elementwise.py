@@ -3,7 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, Value
-from ipu_keras.cost.flat.layouts import bytes_per_tile, elements_per_tile, item_bytes
+from ipu_keras.cost.flat.layouts import (
+    bytes_per_tile,
+    elements_per_tile,
+    first_of_size,
+    item_bytes,
+)
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, started_together
 from ipu_keras.cost.tile.vertices import VertexCycles
@@ -22,17 +27,25 @@ def cost_of_elementwise(one: ComputeSet, context: CostContext) -> Cost:
         (op.kind, max(len(op.inputs), 1)) for op in one.ops if op.kind not in _WITHOUT_VERTEX
     ]
     per_tile = elements_per_tile(made.spec, context.target)
-    received = 0
-    for name in one.reads:
+    received = in_parts = 0
+    own = context.in_place.get(made.name) or first_of_size(one, context.values)
+    for position, name in enumerate(one.reads):
         spec, count = context.spec(name), context.num_elements(name)
         # Numbers that are constants, and constant vectors, are part of the code.
         if context.values[name].role == "constant" and (count < size or count == 1):
             continue
-        # What lies elsewhere than the result arrives first, and small operands whole.
-        if count == size and not context.lie_alike(name, made.name):
+        # What lies elsewhere than the result arrives first, and small operands whole. Of views,
+        # several may be parts of what a tile has of the result.
+        if position in one.views:
+            if count < size:
+                in_parts += spec.nbytes
+            elif name != own:
+                received += per_tile * item_bytes(spec)
+        elif count == size and not context.lie_alike(name, made.name):
             received += bytes_per_tile(spec, context.target)
         elif count < size:
             received += min(spec.nbytes, per_tile * item)
+    received += min(in_parts, per_tile * item)
     cycles = _map(one, operations, per_tile, context)
     kinds = "+".join(sorted({kind for kind, _ in operations}))
     vertex = f"map {kinds} {made.spec.dtype}"

@@ -39,6 +39,7 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
         temporary_bytes=found.temporary_bytes,
         interleaved_bytes=found.interleaved_bytes,
         num_vertices=1,
+        state_bytes=found.state_bytes,
         tiles=found.tiles_used,
         vertex=f"{found.method} {convolution.dtype} {convolution.partials_dtype}",
         confidence=found.confidence if is_native else Confidence.GUESSED,

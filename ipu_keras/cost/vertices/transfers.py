@@ -1,6 +1,9 @@
 """Costs moving values between IPUs, remote memory and the host.
 
-These take links rather than tiles, and no tile computes meanwhile.
+These take links rather than tiles, and no tile computes meanwhile. What comes over a link passes
+through buffers of packets, whose size is not known, to where it is to lie: there is no message of
+the whole besides. (With one, the optimizer's state of the table of BERT-Large would not fit on the
+IPU that it was trained on.)
 """
 
 import math
@@ -63,6 +66,7 @@ def cost_of_inter_ipu_copy(one: ComputeSet, context: CostContext) -> Cost:
         exchange_cycles=math.ceil(seconds * target.clock_hz) - sync,
         sync_cycles=sync,
         exchange_bytes=_on_a_tile(specs, target),
+        arrives_in_place=True,
         vertex=one.family,
         detail=f"from IPU {source.ipu} to IPU {one.ipu}",
     )
@@ -77,6 +81,7 @@ def cost_of_remote_copy(one: ComputeSet, context: CostContext) -> Cost:
         exchange_cycles=math.ceil(seconds * target.clock_hz) - sync,
         sync_cycles=sync,
         exchange_bytes=_on_a_tile(one.operands, target),
+        arrives_in_place=True,
         vertex=one.family,
         # The bandwidth is that of DRAM; no measurement of such a copy is known.
         confidence=Confidence.GUESSED,
@@ -92,6 +97,7 @@ def cost_of_host_copy(one: ComputeSet, context: CostContext) -> Cost:
     return Cost(
         exchange_cycles=math.ceil(seconds * target.clock_hz),
         exchange_bytes=_on_a_tile((value.spec for value in one.writes), target),
+        arrives_in_place=True,
         vertex=one.family,
         confidence=Confidence.DERIVED,
         detail=f"{sizes[0]:,} bytes to the host, {sizes[1]:,} from it",

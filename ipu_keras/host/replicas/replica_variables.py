@@ -65,6 +65,11 @@ class ReplicaVariables:
             return {}
         return {original: copies[replica - 1].handle for original, copies in self._copies.items()}
 
+    @property
+    def copies(self) -> list[Any]:
+        """The variables of all replicas but the first."""
+        return [copy for copies in self._copies.values() for copy in copies]
+
     def synchronize(self) -> None:
         """Before an execution, gives all replicas the values of replica 0, if need be.
 

@@ -43,6 +43,8 @@ _SLICES = PrivateName(
     "_TensorSliceDataset",
     Class(assigned=("_tensors",)),
 )
+# TensorFlow has it publicly from 2.20 on.
+_NONE = PrivateName("tensorflow.python.framework.none_tensor", "NoneTensorSpec", Class())
 _UNCHANGED_STRUCTURE = PrivateName(
     "tensorflow.python.data.ops.dataset_ops",
     "UnaryUnchangedStructureDataset",
@@ -72,6 +74,11 @@ class Batched(ChainedDataset):
     def size(self) -> int:
         """The number of elements in a batch."""
         return int(self.dataset._batch_size)
+
+    @property
+    def samples(self) -> int:
+        """The number of elements that are batched; negative if they are endless or not counted."""
+        return int(self.dataset._input_dataset.cardinality())
 
     @property
     def drops_remainder(self) -> bool:
@@ -140,6 +147,11 @@ def without_read_ahead(dataset: Any) -> Any:
     while isinstance(dataset, kinds):
         dataset = dataset._input_dataset
     return dataset
+
+
+def is_none(spec: Any) -> bool:
+    """Whether a part of an element's format stands for `None`."""
+    return spec is None or isinstance(spec, _NONE.get())
 
 
 def is_eager(dataset: tf.data.Dataset) -> bool:

@@ -50,15 +50,28 @@ def call_module(
 
     The version is that of the serialization format.
     """
-    (result,) = _CALL_MODULE.get()(
+    spec = tf.TensorSpec(shape, tf.float32)
+    (result,) = call_module_of(tensors, version=version, module=module, results=[spec])
+    return result
+
+
+def call_module_of(
+    tensors: Sequence[tf.Tensor],
+    *,
+    version: int,
+    module: str,
+    results: Sequence[Any] | None = None,
+) -> list[tf.Tensor]:
+    """Calls a module in MLIR, whose results are by default of the tensors' shapes and types."""
+    results = tensors if results is None else results
+    return _CALL_MODULE.get()(
         list(tensors),
         version=version,
         module=module,
-        Sout=[shape],
-        Tout=[tf.float32],
+        Sout=[result.shape for result in results],
+        Tout=[result.dtype for result in results],
         platforms=["CPU"],
     )
-    return result
 
 
 def custom_call(

@@ -174,7 +174,8 @@ def executed_steps(
                 f"`steps_per_execution` ({steps_per_execution}) must be a divisor of the number "
                 f"of batches ({batches}) in the dataset provided{source}{of_each}."
             ),
-            f"Change either, for instance with `take({fitting})`, so that every execution is full.",
+            "Change either, so that every execution is full, for instance with "
+            f"`dataset.take({fitting})`, or with the samples of {fitting} batches of an array.",
         )
     return steps_per_execution
 

@@ -15,6 +15,7 @@ from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
+from ipu_keras.keras.extensions.data_advice import data_advice
 from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
@@ -147,7 +148,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
                 self.optimizer.build(self.trainable_variables)
 
     @explained
-    @notes_arguments(TensorFlowTrainer.fit)
+    @notes_arguments(TensorFlowTrainer.fit, data_advice)
     def fit(self, *args, **kwargs):
         """Trains on the IPU device, with the arguments of `keras.Model.fit`.
 
@@ -179,7 +180,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             return super().fit(**call)
 
     @explained
-    @notes_arguments(TensorFlowTrainer.evaluate)
+    @notes_arguments(TensorFlowTrainer.evaluate, data_advice)
     def evaluate(self, *args, **kwargs):
         """Evaluates on the IPU device, with the arguments of `keras.Model.evaluate`.
 
@@ -200,7 +201,7 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
             return super().evaluate(**call)
 
     @explained
-    @notes_arguments(TensorFlowTrainer.predict)
+    @notes_arguments(TensorFlowTrainer.predict, data_advice)
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         """Predicts on the IPU device, with the arguments of `keras.Model.predict`.
 
@@ -314,8 +315,12 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         The variables that the host sees are replica 0's, and those of accumulated logs are of
         the last step alone.
         """
+        world = self.distribute_strategy.world
         if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
-            return logs
+            return logs if world.size == 1 else self._ipu.metrics.means(logs)
+        if world.size > 1:
+            with self._ipu.metrics.of_all_processes():
+                return super()._get_metrics_result_or_logs(logs)
         if self._ipu.metrics.are_in(logs):
             return logs  # sorted by name, as Keras wants them
         return super()._get_metrics_result_or_logs(logs)

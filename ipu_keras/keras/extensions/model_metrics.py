@@ -1,6 +1,7 @@
 """Resets and reads a model's metrics between the executions of its programs."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ import tensorflow as tf
 from ipu_keras.internals.keras.backend import in_stateless_scope
 from ipu_keras.internals.keras.training import CompileMetrics, TensorFlowTrainer
 from ipu_keras.keras.extensions.step_function import StepFunction
+from ipu_keras.processes.process_collectives import all_reduce
 
 # Modules of the classes whose methods are known: Keras's own.
 _KERAS = "keras.src."
@@ -39,6 +41,28 @@ class ModelMetrics:
                     self._set_to_zero(variable.value)
             else:
                 metric.reset_state()
+
+    @contextlib.contextmanager
+    def of_all_processes(self) -> Iterator[None]:
+        """While this is open, the states of metrics are their sums over all processes.
+
+        States of Keras's metrics, such as totals and counts, can be added up.
+        """
+        variables = [v for metric in _single(self._model.metrics) for v in metric.variables]
+        own = [variable.numpy() for variable in variables]
+        for variable, total in zip(variables, all_reduce(own), strict=True):
+            variable.assign(total)
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, own, strict=True):
+                variable.assign(value)
+
+    def means(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the means of logs over all processes, each of which has those of its replicas."""
+        size = self._model.distribute_strategy.world.size
+        totals = all_reduce([tf.cast(value, tf.float32) for value in logs.values()])
+        return {name: total / size for name, total in zip(logs, totals, strict=True)}
 
     def are_in(self, logs: Any) -> bool:
         """Whether the logs that the last step returned are still the results of all metrics."""

@@ -4,7 +4,7 @@ import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
@@ -28,7 +28,6 @@ from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.keras.extensions.batch_formats import BatchFormats
-from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
@@ -231,7 +230,9 @@ class StepFunction:
                 first_steps=self._first_steps,
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
-                numerics=Numerics(nanoo=True) if self._shows_overflow else SYSTEM.numerics,
+                numerics=replace(SYSTEM.numerics, nanoo=True)
+                if self._shows_overflow
+                else SYSTEM.numerics,
             )
             self._executables[key] = self._compile(program, element)
             self._parameters[key] = SyntheticParameters.if_asked_for(

@@ -39,7 +39,10 @@ class TrainingParts:
             y_pred = model(x, training=True) if takes_training(model) else model(x)
             loss = compute_loss(model, x, y, y_pred, sample_weight=sample_weight, training=True)
             batch_size = tf.shape(next(i for i in tree.flatten(x) if i is not None))[0]
-            loss_tracker(model).update_state(loss, sample_weight=batch_size)
+            # Strategies of several processes have Keras divide the loss by the number of replicas.
+            count = model.distribute_strategy.num_replicas_in_sync
+            shown = loss if count == 1 else loss * tf.cast(count, loss.dtype)
+            loss_tracker(model).update_state(shown, sample_weight=batch_size)
             # After the tracker, so that logs show the loss before it is scaled.
             loss = model.optimizer.scale_loss(loss)
         gradients = self._gradients(tape, loss)

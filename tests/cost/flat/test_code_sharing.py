@@ -3,7 +3,8 @@
 import pytest
 
 from ipu_keras.cost.flat.code_sharing import with_own_code
-from ipu_keras.cost.flat.compute_sets import ComputeSet, Value
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
+from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.ir import NOT_LOWERED, Op, TensorSpec
 
 SMALL, LARGE = TensorSpec((4,), "float32"), TensorSpec((8,), "float32")
@@ -21,8 +22,8 @@ def compute(name, spec=SMALL, *, kind="tanh", family="elementwise", attributes=(
     )
 
 
-def own(*compute_sets):
-    return with_own_code(compute_sets)
+def own(*compute_sets, costs=None):
+    return with_own_code(compute_sets, [Cost()] * len(compute_sets) if costs is None else costs)
 
 
 def test_golden():
@@ -76,3 +77,53 @@ def test_functions_with_effects_are_inlined(effect):
     names += [f"gradient_tape/{name}" for name in names]
     sets = [compute(name, **(effect if name.endswith("effect") else {})) for name in names]
     assert own(*sets) == set(names)
+
+
+def dot(name, spec=SMALL, *, axis=0, **options):
+    attributes = {"lhs_contracting_dimensions": (axis,)}
+    return compute(name, spec, kind="dot", family="dot", attributes=attributes, **options)
+
+
+@pytest.mark.parametrize("family", ["dot", "convolution", "norm", "PopnnLSTM"])
+def test_equal_operations_that_are_one_function(family):
+    sets = [compute(name, kind=family, family=family) for name in ("a/y", "b/z", "outlined.f/y")]
+    assert own(*sets) == {"a/y"}
+
+
+@pytest.mark.parametrize("family", ["elementwise", "reduce", "softmax", "gather", "Gelu"])
+def test_equal_operations_that_each_have_code(family):
+    assert own(*(compute(name, family=family) for name in ("a", "b"))) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        dot("b", LARGE),
+        dot("b", axis=1),
+        dot("b", ipu=1),
+        dot("b", backward=True),
+        compute("b", family="convolution", kind="convolution"),
+    ],
+)
+def test_products_that_differ(other):
+    assert own(dot("a"), other) == {"a", "b"}
+
+
+def test_products_with_other_plans():
+    """Such as by options of their stages."""
+    sets = dot("a", stage=0), dot("b", stage=1), dot("c", stage=2)
+    assert own(*sets, costs=[Cost(), Cost(temporary_bytes=8), Cost()]) == {"a", "b"}
+
+
+def test_what_is_computed_again_is_of_the_forward_pass():
+    assert own(dot("a"), dot("b", backward=True, recomputed=True)) == {"a"}
+
+
+def test_operations_of_several_parts_are_equal_if_all_of_these_are():
+    inner = FlatProgram(compute_sets=(compute("y"),))
+    other = FlatProgram(compute_sets=(compute("y", kind="exponential"),))
+    a, b, c = (
+        compute(name, kind="poplar-call", family="LayerNorm", body=body)
+        for name, body in (("a", inner), ("b", inner), ("c", other))
+    )
+    assert own(a, b, c) == {"a", "c"}

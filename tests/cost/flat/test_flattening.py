@@ -53,7 +53,6 @@ def test_a_loop_repeats_its_body():
     program = flatten(loop(5))
     assert {one.name: (one.reads, one.repeat) for one in program.compute_sets} == {
         "while:0": (("x",), 1),
-        "while/condition/more": (("while:0",), 5),
         "while/body/next": (("while:0", "w"), 5),  # the loop leaves `w` as it is
         "while/body/carried:0": (("while/body/next",), 5),
         "y": (("while/body/carried:0",), 1),
@@ -236,3 +235,22 @@ def test_a_broadcast_to_as_many_elements_moves_nothing():
     )
     assert names(program) == ["turned", "wide"]
     assert program.results == ("x", "turned", "wide")
+
+
+def test_parts_that_are_the_whole_move_nothing():
+    program = flatten(
+        graph(
+            argument("x", 1, 3, 5),
+            op("zero", "constant", (), value=0.0),
+            op("part", "slice", (1, 3, 5), "x", start=(0, 0, 0)),
+            op("alone", "concatenate", (1, 3, 5), "part", dimensions=(0,)),
+            op("sum", "reduce", (3, 5), "alone", "zero", dimensions=(0,), operation="add"),
+            op("padded", "pad", (3, 5), "sum", "zero", edge_padding_low=(0, 0)),
+            op("moved", "pad", (3, 5), "sum", "zero", edge_padding_low=(1, 0)),
+            op("rows", "slice", (2, 5), "sum", start=(0, 0)),
+            op("short", "reduce", (5,), "sum", "zero", dimensions=(0,), operation="add"),
+            results=("padded", "moved", "rows", "short"),
+        )
+    )
+    assert names(program) == ["moved", "rows", "short"]
+    assert program.results == ("x", "moved", "rows", "short")

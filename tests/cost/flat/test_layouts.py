@@ -1,7 +1,7 @@
 """How tensors are spread, and which values lie as others do, on programs built by hand."""
 
 import pytest
-from hlo_graphs import argument, graph, inner_parameter, op, spec, variable
+from hlo_graphs import argument, graph, inner_parameter, op, product, spec, variable
 
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.fusion import deduplicate, fuse
@@ -13,6 +13,7 @@ from ipu_keras.cost.flat.layouts import (
     num_tiles_of,
 )
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
+from ipu_keras.ir import Op
 from ipu_keras.machine.target import TARGETS
 
 GC200 = TARGETS["gc200"]
@@ -109,3 +110,59 @@ def test_a_normalized_tensor_stays_where_it_is():
     program = fuse(fuse_normalizations(deduplicate(program)))
     assert [one.family for one in program.compute_sets] == ["transpose", "softmax", "softmax"]
     assert layouts_of(program) == {"y": "t"}
+
+
+def adam(*after, state=("m", "v"), results=("nm", "nv", "u")):
+    """One variable's update; its gradient comes from a product with the weight's input."""
+    return layouts(
+        argument("x", 64, 8),
+        variable("w", 8, 8, result=2),
+        variable(state[0], 8, 8, result=0),
+        variable(state[1], 8, 8, result=1),
+        product("y", (64, 8), "x", "w"),
+        product("g", (8, 8), "x", "y", contracted=(0, 0)),
+        op("nm", "add", (8, 8), state[0], "g"),
+        op("gg", "multiply", (8, 8), "g", "g"),
+        op("nv", "add", (8, 8), state[1], "gg"),
+        op("s", "divide", (8, 8), "nm", "nv"),
+        op("u", "subtract", (8, 8), "w", "s"),
+        *after,
+        results=results,
+    )
+
+
+def test_state_lies_where_its_weight_lies():
+    """Only the gradient, which lies as a product leaves it, has to move."""
+    found = adam()
+    assert [found[name] for name in ("m", "v", "nm", "nv", "u")] == ["w"] * 5
+    assert "g" not in found
+    assert "w" not in found
+
+
+def test_what_has_a_place_of_its_own_stays_there():
+    """`m` is multiplied too: it lies as that product wants it."""
+    found = adam(product("z", (64, 8), "y", "m"), results=("nm", "nv", "u", "z"))
+    assert "m" not in found
+    assert found["v"] == "w"
+
+
+def test_state_of_what_nothing_wants_in_a_place_lies_together():
+    found = layouts(
+        argument("g", 64),
+        variable("bias", 64, result=1),
+        variable("m", 64, result=0),
+        op("nm", "add", (64,), "m", "g"),
+        op("u", "subtract", (64,), "bias", "nm"),
+        results=("nm", "u"),
+    )
+    assert found == {"m": "bias", "nm": "bias", "u": "bias"}
+
+
+def test_sums_over_replicas_stay_where_their_operands_are():
+    found = layouts(
+        argument("g", 64),
+        argument("h", 64),
+        Op("sum", "all-reduce", (spec(64), spec(64)), inputs=("g", "h")),
+        results=("sum:0", "sum:1"),
+    )
+    assert found == {"sum:0": "g", "sum:1": "h"}

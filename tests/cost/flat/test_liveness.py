@@ -29,10 +29,63 @@ def training(layers):
     return flatten(graph(*ops, results=[f"u{k}" for k in range(layers)]))
 
 
-def test_weights_are_updated_as_soon_as_that_frees_memory():
-    # g2 and g1 are needed for the gradient before them; after that the update frees them.
+def test_weights_are_updated_as_soon_as_there_is_a_gradient():
     order = [one.name for one in schedule(training(3)).compute_sets]
-    assert order == ["h0", "h1", "h2", "g2", "g1", "u2", "g0", "u1", "u0"]
+    assert order == ["h0", "h1", "h2", "g2", "u2", "g1", "u1", "g0", "u0"]
+
+
+def test_what_reads_a_weight_does_so_before_its_update():
+    """`u` could be next, and would write over what `y` needs."""
+    program = flatten(
+        graph(
+            argument("g", 64),
+            variable("w", 64, result=0),
+            op("h", "tanh", (64,), "g"),
+            op("y", "multiply", (64,), "h", "w"),
+            op("z", "reduce", (), "y"),
+            op("u", "subtract", (64,), "w", "g"),
+            results=("u", "z"),
+        )
+    )
+    assert [one.name for one in schedule(program).compute_sets] == ["h", "y", "u", "z"]
+
+
+def test_a_gradient_goes_straight_into_its_accumulator():
+    """`dw` frees nothing, as `x` and `dy` are needed later; nor does it take memory for long."""
+    program = flatten(
+        graph(
+            argument("x", 64),
+            variable("acc", 64, result=0),
+            op("dy", "tanh", (64,), "x"),
+            op("t", "sine", (64,), "dy"),
+            op("s", "multiply", (64,), "dy", "x"),
+            op("dw", "dot", (64,), "x", "dy", lhs_contracting_dimensions=()),
+            op("half", "convert", (64,), "dw", dtype="float16"),
+            op("a", "add", (64,), "acc", "half"),
+            results=("a", "t", "s"),
+        )
+    )
+    order = [one.name for one in schedule(program).compute_sets]
+    assert order == ["dy", "dw", "half", "a", "t", "s"]
+    # Where something else reads it too, it stays where it was.
+    both = replace(program, results=(*program.results, "dw"))
+    assert schedule(both).compute_sets[1].name == "t"
+
+
+def test_one_update_ends_before_the_next_begins():
+    """TensorFlow converts all gradients first; all float32 gradients would be there at once."""
+    names = ("a", "b")
+    ops = [argument(f"g{k}", 64) for k in names]
+    ops += [variable(f"w{k}", 64, result=i) for i, k in enumerate(names)]
+    ops += [variable(f"m{k}", 64, result=2 + i) for i, k in enumerate(names)]
+    steps = [op(f"c{k}", "convert", (64,), f"g{k}", dtype="float16") for k in names]
+    steps += [op(f"n{k}", "add", (64,), f"m{k}", f"c{k}") for k in names]
+    steps += [op(f"s{k}", "sqrt", (64,), f"n{k}") for k in names]
+    steps += [op(f"u{k}", "subtract", (64,), f"w{k}", f"s{k}") for k in names]
+    results = ("ua", "ub", "na", "nb")
+    ops += [replace(one, weight_update=True) for one in steps]
+    program = schedule(flatten(graph(*ops, results=results)))
+    assert [one.name for one in program.compute_sets] == [f"{s}{k}" for k in names for s in "cnsu"]
 
 
 def test_a_schedule_keeps_every_compute_set_after_its_inputs():
@@ -83,7 +136,6 @@ def test_what_a_loop_reads_lives_until_it_ends(trips):
     program = schedule(flatten(loop(trips)))
     assert [one.name for one in program.compute_sets] == [
         "while:0",
-        "while/condition/more",
         "while/body/next",
         "while/body/carried:0",
         "y",
@@ -91,10 +143,9 @@ def test_what_a_loop_reads_lives_until_it_ends(trips):
     # What is carried is read after the loop, in the memory that the loop has for it.
     assert lifetimes(program) == {
         "x": Lifetime(0, 0),
-        "while:0": Lifetime(0, 4),
-        "while/condition/more": Lifetime(1, 1),
-        "while/body/next": Lifetime(2, 3),
-        "y": Lifetime(4, 4),
+        "while:0": Lifetime(0, 3),
+        "while/body/next": Lifetime(1, 2),
+        "y": Lifetime(3, 3),
     }
 
 

@@ -192,7 +192,7 @@ def test_live_bytes_are_those_of_a_naive_count(sizes, reads, tiles):
     target = dataclasses.replace(SMALL, num_tiles=tiles)
     ops = [argument("v0", 8)]
     for k, (size, read) in enumerate(zip(sizes, reads, strict=False)):
-        ops.append(op(f"v{k + 1}", "slice", (size,), f"v{read % (k + 1)}"))
+        ops.append(op(f"v{k + 1}", "reverse", (size,), f"v{read % (k + 1)}"))
     program = flatten(graph(*ops))
     regions = map_linearly(program, target)
     expected = np.zeros((len(program.compute_sets), tiles), np.int64)

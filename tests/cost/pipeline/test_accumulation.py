@@ -176,9 +176,9 @@ def test_replicas_share_the_work_and_exchange_gradients():
     ]
     assert [cost.detail for cost in reduced] == ["4 replicas"] * 2
     assert four.compute_cycles >= one.compute_cycles + sum(cost.cycles for cost in reduced)
-    # Four IPUs have the host links of two.
+    # Four IPUs have the host links of two. A seed comes before the one step of the execution.
     payload = (4 * 64 * 64 + 4) / 7e9 * 1.33e9
-    assert four.host_cycles == pytest.approx(320_000 + 2 * payload, abs=2)
+    assert four.host_cycles == pytest.approx(480_000 + 2 * payload, abs=2)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,11 @@ def test_states_of_the_optimizer():
     assert reads["n0"] == ("m0/update/loaded", "dw0/accumulator")
     assert reads["n0/store"] == ("n0",)
     assert all(one.weight_update for one, _ in sets(found, "remote copy").values())
+    # What is loaded lies where the weight does, and is no message besides.
+    costs = dict(zip(reads, found.costs, strict=True))
+    loaded = costs["m0/update/loaded/load"]
+    assert (loaded.exchange_bytes, loaded.message_bytes) == (128, 0)
+    assert [costs[name].exchange_bytes for name in ("n0", "u0")] == [0, 0]
 
 
 def test_states_in_parts():

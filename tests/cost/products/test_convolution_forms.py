@@ -1,5 +1,7 @@
 """Ways to compute a convolution: transforms, and the bytes they copy, by hand."""
 
+import dataclasses
+
 import pytest
 
 from ipu_keras.cost.products.convolution_forms import (
@@ -36,21 +38,41 @@ def test_golden_few_channels():
     assert forms(GC200, convolution) == [
         # 2 * 6 * 6 * 3 * 2 = 432 bytes, of 3 channels in 6 bytes, become 16.
         ("amp nx1", (3, 3), 3, ("pad channels",), ((432 * 16 / 3, 6),)),
-        # 27 channels for each of 2 * 16 outputs, and 27 * 8 weights, then 32 channels.
-        ("amp 1x1", (1,), 27, ("expand", "pad channels"), ((1728 + 432, 6), (2048, 54))),
-        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16.
-        ("amp nx1", (3, 1), 9, ("expand", "pad channels"), ((864 + 432, 6), (1536, 18))),
+        # With two rows of the kernel at once 8, with four 4.
+        ("amp nx1", (3, 3), 3, ("pad channels",), ((432 * 8 / 3, 6),)),
+        ("amp nx1", (3, 3), 3, ("pad channels",), ((432 * 4 / 3, 6),)),
+        # 27 channels for each of 2 * 16 outputs, and 27 * 8 weights, copied as 32 channels.
+        ("amp 1x1", (1,), 27, ("expand", "pad channels"), (((1728 + 432) * 32 / 27, 6),)),
+        (
+            "amp 1x1",
+            (1,),
+            27,
+            ("expand", "pad channels", "swap operands"),
+            (((1728 + 432) * 32 / 27, 6),),
+        ),
+        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16; they fit no two rows.
+        ("amp nx1", (3, 1), 9, ("expand", "pad channels"), (((864 + 432) * 16 / 9, 6),)),
         ("horizontal mac", (3, 3), 3, (), ()),
         # The short unit takes four channels.
         ("slic", (3, 3), 3, ("pad channels",), ((576, 6),)),
     ]
+    # 1.0 estimates zeros of rows wrongly, but has them.
+    heights = [form.kernel_height for form in forms_of(GC2, convolution)]
+    assert heights == [1, 2, 4, 1, 1, 1, 1]
 
 
 def test_flat_where_the_kernel_has_one_element():
     flat = Convolution(1, (2 * 4 * 5,), (1,), 16, 8)
-    (on_matrix_unit, without) = forms_of(GC200, Convolution(2, (4, 5), (1, 1), 16, 8))
+    (on_matrix_unit, swapped, without) = forms_of(GC200, Convolution(2, (4, 5), (1, 1), 16, 8))
     assert on_matrix_unit == ConvolutionForm("amp 1x1", flat)
     assert without == ConvolutionForm("horizontal mac", flat)
+    # The 8 output channels are positions, and all three tensors count as rearranged.
+    assert swapped == ConvolutionForm(
+        "amp 1x1",
+        Convolution(1, (8,), (1,), 16, 40),
+        ("swap operands",),
+        rearranged_bytes=2 * (40 * 16 + 16 * 8 + 40 * 8),
+    )
 
 
 def test_one_input_channel():
@@ -58,6 +80,7 @@ def test_one_input_channel():
     assert forms(GC200, product) == [
         # Eight float32 channels fill the unit: 5 * 8 * 4 bytes.
         ("amp 1x1", (1,), 1, ("pad channels",), ((160, 4),)),
+        ("amp 1x1", (1,), 1, ("pad channels", "swap operands"), ((160, 4),)),
         ("horizontal mac", (1,), 1, (), ()),
         ("outer product", (1,), 1, (), ()),
     ]
@@ -65,12 +88,50 @@ def test_one_input_channel():
 
 def test_narrow_groups_are_joined():
     convolution = Convolution(1, (10,), (1,), 32 * 2, 64, groups=32)
+    narrow, joined = ((10 * 64 * 2 * 8, 4),), ((16 * 64 * 2, 2),)
     assert forms(GC200, convolution) == [
-        ("amp 1x1", (1,), 2, ("pad channels",), ((10 * 64 * 2 * 8, 4),)),
+        ("amp 1x1", (1,), 2, ("pad channels",), narrow),
+        ("amp 1x1", (1,), 2, ("pad channels", "swap operands"), narrow),
         # Eight groups of 2 channels fill the unit: 16 channels for each of 64 outputs.
-        ("amp 1x1", (1,), 16, ("combine groups",), ((16 * 64 * 2, 2),)),
+        ("amp 1x1", (1,), 16, ("combine groups",), joined),
+        ("amp 1x1", (1,), 16, ("combine groups", "swap operands"), joined),
         ("horizontal mac", (1,), 2, (), ()),
     ]
+
+
+def test_groups_and_zeros_of_1_0():
+    """It joins groups to four channels, and copies single halves around zeros."""
+    found = forms(GC2, Convolution(1, (10,), (1,), 32 * 2, 64, groups=32))
+    # Results are padded from 2 channels a group, or 4, to 8; inputs from 2, or 4, to 16.
+    outputs, weights = 10 * 64 * 2, 4 * 64 * 2
+    wide, joined = found[0], found[2]
+    assert wide[2:] == (2, ("pad channels",), ((outputs * 4, 2), (outputs * 8, 2)))
+    assert joined[2:] == (
+        4,
+        ("combine groups", "pad channels"),
+        ((weights, 2), (outputs * 2, 2), (outputs * 4, 2)),
+    )
+    # Four are not joined, and eight neither.
+    for channels in (4, 8):
+        grouped = Convolution(1, (10,), (1,), 32 * channels, 32 * channels, groups=32)
+        assert all("combine groups" not in form.transforms for form in forms_of(GC2, grouped))
+
+
+def test_one_channel_a_group():
+    depthwise = Convolution(1, (8, 8), (3, 3), 64, 64, 64)
+
+    def has_vertical_mac(target=GC200, **changes):
+        changed = dataclasses.replace(depthwise, **changes)
+        return "vertical mac" in [form.method for form in forms_of(target, changed)]
+
+    assert has_vertical_mac()
+    assert has_vertical_mac(GC2.with_sdk(2.0))
+    assert not has_vertical_mac(GC2)
+    assert not has_vertical_mac(partials_dtype="float16")
+    assert not has_vertical_mac(dtype="float32")
+    assert not has_vertical_mac(groups=32)
+    assert not has_vertical_mac(out_channels=128)
+    assert not has_vertical_mac(input_dilations=(2, 2))
 
 
 def test_wide_kernels_become_channels():
@@ -122,7 +183,7 @@ def test_grains_and_interleaved_memory():
         ("amp 1x1", "float16"): ((16, 16), True),
         ("horizontal mac", "float16"): ((1, 1), False),
         ("slic", "float16"): ((4, 4), True),
-        ("amp nx1", "float32"): ((8, 8), True),
-        ("amp 1x1", "float32"): ((8, 8), True),
+        ("amp nx1", "float32"): ((8, 16), True),
+        ("amp 1x1", "float32"): ((8, 16), True),
         ("horizontal mac", "float32"): ((1, 1), False),
     }

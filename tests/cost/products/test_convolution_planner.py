@@ -1,12 +1,14 @@
 """Plans of convolutions: by hand where one tile does it all, by bounds else."""
 
 import dataclasses
+import doctest
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipu_keras.cost.products import convolution_planner
 from ipu_keras.cost.products.convolution_planner import Plans, plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
@@ -15,7 +17,7 @@ GC2, GC200 = TARGETS["gc2"].with_numbers(sdk=2.0), TARGETS["gc200"]
 
 
 def test_golden_on_one_tile():
-    planned = plan(GC2, matmul(1, 48, 16, 8, "float16"), num_tiles=1)
+    planned = plan(GC2, matmul(1, 8, 16, 48, "float16"), num_tiles=1)
     assert planned.method == "amp 1x1"
     assert planned.transforms == ()
     assert planned.tiles_used == 1
@@ -26,19 +28,40 @@ def test_golden_on_one_tile():
     assert planned.compute_cycles == 568
     # 48 * 8 float32 are 32 vectors a worker to cast: 81 + 6 (32 + 26) = 429
     assert planned.reduce_cycles == 429
-    assert planned.cycles == 568 + 429
+    # Five compute sets without work: 5 (126 + 81)
+    assert planned.transform_cycles == 1035
+    assert planned.cycles == 568 + 429 + 1035
     # Inputs, weights and sums: 48 * 16 * 2 + 16 * 8 * 2 + 48 * 8 * 4 = 3328
     assert planned.temporary_bytes == 3328
 
 
 def test_golden_exchange():
-    # Twelve positions leave no use for more tiles than output channels have groups of 8.
-    planned = plan(GC2, matmul(1, 12, 16, 32, "float16"), num_tiles=4)
+    planned = plan(GC2, matmul(1, 32, 16, 12, "float16"), num_tiles=4)
     assert (planned.out_split, planned.field_splits, planned.in_split) == (4, (1,), 1)
     # A tile holds its weights and a fourth of the input: 12 * 16 * 2 * 3 / 4 = 288
     assert planned.exchange_bytes == 288
-    # Sync, latency and the bytes: 126 + 157 + 288 / 3.96 = 355.7
-    assert planned.exchange_cycles == 356
+    # Sync, latency, and the bytes. Pairs of tiles have the same input, and receive it at once:
+    # 126 + 157 + 288 / 7.8 = 319.9
+    assert planned.exchange_cycles == 320
+
+
+def test_partials_of_many_tiles_meet_in_stages():
+    # One result of so many channels that each of 24 tiles has some.
+    planned = plan(GC200, matmul(1, 16, 24 * 2048, 1, "float16", "float16"), num_tiles=24)
+    assert planned.in_split == 24
+    # In each of two stages, one of 5 tiles sums a group of 16 halves: 4 * 16 * 2 bytes arrive in
+    # 126 + 157 + 128 / 4 = 315, and are summed in 33 + 6 (20 + 2 * 4 + 9) = 255 after a launch.
+    assert planned.reduce_cycles == 2 * (315 + 81 + 255)
+
+
+def test_golden_state():
+    # On a tile, 16 channels of the input and 8 of the output: 46 bytes of fields, three pointers
+    # of 4 bytes, and for each element of the kernel a list of each worker's two rows.
+    planned = plan(GC200, Convolution(1, (12, 12), (3, 3), 16, 8), num_tiles=1)
+    assert planned.state_bytes == 46 + 3 * 4 + 9 * 6 * (4 + 2 * 6)
+    # One element by one has a list of positions for each worker. Pointers of a GC2 are short.
+    planned = plan(GC2, matmul(1, 8, 16, 48, "float16"), num_tiles=1)
+    assert planned.state_bytes == 22 + 3 * 2 + 36
 
 
 def data_gradient(convolution):
@@ -178,19 +201,15 @@ def test_without_enough_memory_the_smallest_plan_is_taken():
         (Convolution(8, (56, 56), (3, 3), 64, 64), GC2, "amp nx1", ()),
         (Convolution(8, (56, 56), (1, 1), 64, 64), GC2, "amp 1x1", ()),
         # Three channels would leave most of the matrix unit idle.
-        (Convolution(8, (224, 224), (3, 3), 3, 64), GC2, "amp nx1", ("expand", "pad channels")),
+        (Convolution(8, (224, 224), (3, 3), 3, 64), GC2, "amp 1x1", ("expand", "pad channels")),
         # The instruction for few channels came with the second generation.
         (Convolution(8, (28, 28), (3, 3), 128, 128, 32), GC200, "slic", ()),
         (Convolution(8, (28, 28), (3, 3), 128, 128, 128), GC200, "slic", ()),
-        (
-            Convolution(8, (28, 28), (3, 3), 128, 128, 32),
-            GC2,
-            "amp nx1",
-            ("combine groups",),
-        ),
+        # Four rows of the kernel fill the unit with four channels each.
+        (Convolution(8, (28, 28), (3, 3), 128, 128, 32), GC2, "amp nx1", ()),
         # Samples and positions are the channels of a pointwise weight gradient.
         (weight_gradient(Convolution(16, (56, 56), (1, 1), 64, 64)), GC2, "amp 1x1", ("expand",)),
-        (matmul(1, 4096, 1, 4096, "float32"), GC2, "outer product", ()),
+        (matmul(1, 1000, 1, 5, "float32"), GC2, "outer product", ()),
     ],
 )
 def test_methods(convolution, target, method, transforms):
@@ -219,7 +238,7 @@ FORWARD = Convolution(8, (56, 56), (3, 3), 64, 64)
         (data_gradient(STRIDED), MEASURED, Confidence.DERIVED),
         (Convolution(8, (28, 28), (3, 3), 512, 512, 32), MEASURED, Confidence.DERIVED),
         (Convolution(8, (224, 224), (3, 3), 3, 64), MEASURED, Confidence.DERIVED),
-        (matmul(1, 4096, 1, 4096, "float32"), MEASURED, Confidence.DERIVED),
+        (matmul(1, 1000, 1, 5, "float32"), MEASURED, Confidence.DERIVED),
     ],
 )
 def test_what_was_measured_is_calibrated(convolution, target, confidence):
@@ -279,3 +298,7 @@ def test_equal_products_have_one_plan():
     # With less memory for it, it is another product.
     less = plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.005)
     assert less.temporary_bytes < first.temporary_bytes
+
+
+def test_examples():
+    assert doctest.testmod(convolution_planner).failed == 0

@@ -22,10 +22,10 @@ GOLDEN = [
     # A second group of input channels, not zeroing: a worker takes 51, so 320; GC2 loads
     # 8 units in 32 cycles. 519 - 64 + 32 + 6 * 3 + 16 + (19 + 6 + 32 + 320) = 898
     (vertices.amp_1x1, GC2, {**MIXED, "field_elements": 48, "in_groups": 2, "out_groups": 1}, 898),
-    # 4 units of float32 load in 16 cycles, and take 4 per position. A worker:
-    # 22 + 4 * 8 + 2 + 8 - 7 = 57, so 6 * 57 + 14 = 356.
-    # 50 + 42 + 12 + 11 + (19 + 7 + 16 + 356) = 513
-    (vertices.amp_1x1, GC2, {**FLOAT, "field_elements": 48, "in_groups": 1, "out_groups": 1}, 513),
+    # 8 units of float32 load in 32 cycles, and take 8 per position. A worker:
+    # 22 + 8 * 8 + 2 + 8 - 7 = 89, so 6 * 89 + 14 = 548.
+    # 50 + 42 + 12 + 11 + (19 + 7 + 32 + 548) = 721
+    (vertices.amp_1x1, GC2, {**FLOAT, "field_elements": 48, "in_groups": 1, "out_groups": 1}, 721),
     # A worker has 7 of a row's 42 positions: 18 + (3 + 22 - 9) + 4 * 7 = 62, for each of
     # 9 elements 6 * 62: 3348. Loads: 3 (14 + 3 (12 + 32 + 15 + 3)) = 600.
     # Zeroing 42 * 8 float32: 1344 / 48 = 28 vectors, 6 (28 + 5) = 198.
@@ -76,8 +76,9 @@ GOLDEN = [
         },
         4795,
     ),
-    # 16 channels are 4 vectors, 2 positions a worker: 9 (19 + 2 (7 + 2 * 4)) = 441.
-    # Zeroing 24 float32: 2 vectors, 6 (2 + 5) = 42. 65 + 42 + 23 + 15 + 10 + 6 * 441 = 2801
+    # 16 channels take 7 + 16 / 4 = 11, 2 positions of a worker
+    # 16 + 9 (16 + 19 + 2 (7 + 2 * 11)) = 853.
+    # Zeroing 24 float32: 2 vectors, 6 (2 + 5) = 42. 65 + 42 + 23 + 15 + 10 + 6 * 853 = 5273
     (
         vertices.horizontal_mac,
         GC200,
@@ -88,7 +89,50 @@ GOLDEN = [
             "in_channels": 16,
             "out_channels": 2,
         },
-        2801,
+        5273,
+    ),
+    # 3 channels are no vector of floats: 7 + 2 * 3 = 13, and one position a worker:
+    # 16 + (16 + 13 + 7 + 5 * 13) = 117. Zeroing 30: 3 vectors, 6 (3 + 5) = 48.
+    # 58 - 10 + 48 + 23 + 15 + 10 + 6 * 117 = 846
+    (
+        vertices.horizontal_mac,
+        GC200,
+        {
+            "dtype": "float32",
+            "field_elements": 6,
+            "kernel_elements": 1,
+            "in_channels": 3,
+            "out_channels": 5,
+        },
+        846,
+    ),
+    # In 1.0, 4 + 2 * 3 = 10 take 102 of a worker: 58 - 10 + 48 + 48 + 6 * 102 = 756
+    (
+        vertices.horizontal_mac,
+        MEASURED,
+        {
+            "dtype": "float32",
+            "field_elements": 6,
+            "kernel_elements": 1,
+            "in_channels": 3,
+            "out_channels": 5,
+        },
+        756,
+    ),
+    # 12 positions in each of 2 samples are 4 a worker, each 20 + 2 * 2 for 3 rows of a kernel of 3:
+    # 6 + 12 * 24 = 294. Sums of workers: 19 * 2 / 4, rounded up: 10. 5 groups are 2 blocks:
+    # 100 + 2 (4 + 12 + 32 + 24 + 6 * 294 + 10 + 10) = 3812
+    (
+        vertices.vertical_mac,
+        GC200,
+        {
+            "batch": 2,
+            "field_elements": 12,
+            "kernel_rows": 3,
+            "kernel_columns": 3,
+            "conv_groups": 5,
+        },
+        3812,
     ),
     # 10 positions in one row each: 28 + 10 + 10 = 48. 28 + (16 + 18 + 6 * 48) = 350
     (
@@ -104,20 +148,21 @@ GOLDEN = [
         },
         350,
     ),
-    # 96 channels are 4 vectors a worker, of which 3 start: 6 + 1. 25 + 10 + 6 * 10 * 7 = 455
+    # 96 channels are 24 vectors, 10 positions 2 for a worker: 6 (25 + 24 (10 + 20 * 2)) = 7350
     (
         vertices.outer_product,
         GC200,
         {"dtype": "float16", "field_elements": 10, "channels": 96},
-        455,
+        7350,
     ),
-    # 1200 sums are 50 loops of 4 for each worker. 33 + 6 (20 + (2 * 4 + 8) * 50) = 4953
-    (
-        vertices.reduce_partials,
-        GC200,
-        {"partials_dtype": "float32", "num_outputs": 1200, "num_partials": 4},
-        4953,
-    ),
+    # 1200 sums are 50 loops of 4 for each worker. 33 + 6 (20 + (2 * 3 + 8) * 50) = 4353
+    (vertices.reduce_partials, GC200, {**FLOAT, "num_outputs": 1200, "num_partials": 4}, 4353),
+    # To halves a cycle less: 33 + 6 (20 + (2 * 3 + 7) * 50) = 4053
+    (vertices.reduce_partials, GC200, {**MIXED, "num_outputs": 1200, "num_partials": 4}, 4053),
+    # 1199 are no whole vectors, so that partials lie apart: 6 (32 + (3 * 4 + 6) * 50) = 5592
+    (vertices.reduce_partials, GC200, {**MIXED, "num_outputs": 1199, "num_partials": 4}, 5592),
+    # So they do in 1.0. Of halves: 6 (32 + (3 * 4 + 8) * 25) = 3192
+    (vertices.reduce_partials, MEASURED, {**HALF, "num_outputs": 1200, "num_partials": 4}, 3192),
     # 1200 float32 are 100 vectors a worker. 6 (100 + 26) = 756
     (
         vertices.cast,

@@ -61,8 +61,10 @@ def modelled(rows=512, **options):
 
 
 ON_IO_TILES = {"num_io_tiles": 64, "place_ops_on_io_tiles": True}
-# Of 2 MiB at 7 GB/s.
-MOVING = 4 * 512 * 1024 / 7e9 * 1.33e9
+# Of 2 MiB at 7 GB/s, with beginning and end.
+MOVING = 160_000 + 4 * 512 * 1024 / 7e9 * 1.33e9
+# Of the seed, once an execution.
+SEED = 160_000 + 8 / 7e9 * 1.33e9
 # Of 64 tiles each has 32 KiB, and 157 + 126 cycles each time.
 BETWEEN = 2 * (32 * 1024 // 4 + 157 + 126)
 
@@ -72,10 +74,10 @@ def test_a_step_that_takes_less_than_its_copies():
     plain, found = modelled(steps_per_execution=10), modelled(steps_per_execution=10, **ON_IO_TILES)
     compute = plain.compute_cycles
     assert compute < MOVING
-    assert plain.host_cycles == pytest.approx(32_000 + 2 * MOVING, abs=1)
+    assert plain.host_cycles == pytest.approx(2 * MOVING + SEED / 10, abs=1)
     # Feeding 1 and 2, eight times both, fetching 9 and 10; one computation of each is hidden.
     waiting = 20 * MOVING - 10 * compute
-    assert found.host_cycles == pytest.approx(32_000 + waiting / 10 + BETWEEN, abs=1)
+    assert found.host_cycles == pytest.approx((waiting + SEED) / 10 + BETWEEN, abs=1)
     assert found.hidden_host_cycles == pytest.approx(compute, abs=1)
     assert found.compute_cycles == compute
     assert Report.of(found).bound == Report.of(plain).bound == "host"
@@ -87,7 +89,7 @@ def test_a_step_that_takes_longer_hides_all_but_the_first_and_the_last():
         model_graph("step", step(), fast, CostOptions(steps_per_execution=10, **options))
         for options in ({}, {**ON_IO_TILES, "num_io_tiles": 1024})
     )
-    moving = MOVING / 1000
+    moving = (MOVING - 160_000) / 1000
     between = 2 * (2 * 1024 // 4 + 157 + 126)
     assert plain.compute_cycles > 2 * moving
     assert found.host_cycles == pytest.approx(2 * moving / 10 + between, abs=1)
@@ -106,10 +108,10 @@ def test_tiles_that_nothing_is_placed_on():
 
 
 def test_more_data_than_the_tiles_may_hold():
-    """Two steps of 2 x 2 MiB need 8 MiB; 64 tiles have 40,894,464 bytes, a fifth is less."""
-    held, capacity = 8 << 20, 64 * 638_976
+    """A step of 2 x 2 MiB needs 4 MiB; 64 tiles have 40,894,464 bytes, a tenth is less."""
+    held, capacity = 4 << 20, 64 * 638_976
     plain = modelled()
-    for proportion, fits in ((0.3, True), (0.2, False), (0, False)):
+    for proportion, fits in ((0.2, True), (0.1, False), (0, False)):
         found = modelled(**ON_IO_TILES, io_tile_available_memory_proportion=proportion)
         assert (found.io_tile_bytes, found.io_tile_capacity) == (held, int(capacity * proportion))
         assert (found.host_cycles == plain.host_cycles) is not fits
@@ -121,7 +123,7 @@ def test_more_data_than_the_tiles_may_hold():
         ({"num_io_tiles": 64}, "which is on the others: `place_ops_on_io_tiles` is not set"),
         (
             {**ON_IO_TILES, "io_tile_available_memory_proportion": 0.1},
-            "which is on the others: it is 8,388,608 bytes, and these tiles may hold 4,089,446",
+            "which is on the others: it is 4,194,304 bytes, and these tiles may hold 4,089,446",
         ),
         (ON_IO_TILES, "cycles per step of the host's copies pass while the others compute"),
     ],

@@ -29,6 +29,11 @@ PUBLISHED = {
     "power": ((312, 1), (325, 1), None),
     "compare": ((14, 4), (9, 4), None),
     "select": ((5, 1), (5, 1), (5, 1)),
+    # With loads, so of two vectors.
+    "gelu": ((20, 4), (10, 8), None),
+    "gelu-gradient": ((20, 4), (10, 8), None),
+    "swish": ((22, 4), (10, 8), None),
+    "swish-gradient": ((30, 4), (18, 8), None),
 }
 
 

@@ -85,17 +85,17 @@ def dot(shape, contracting, batch=((), ())):
 
 
 PRODUCTS = [
-    # (32, 784) by (784, 256).
+    # (32, 784) by (784, 256): columns are the field.
     (
         dot((32, 256), ((1,), (0,))),
         [spec(32, 784), spec(784, 256)],
-        Convolution(1, (32,), (1,), 784, 256, dtype="float32"),
+        Convolution(1, (256,), (1,), 784, 32, dtype="float32"),
     ),
     # The gradient of the weights: (784, 256) = (32, 784)' (32, 256).
     (
         dot((784, 256), ((0,), (0,))),
         [spec(32, 784, dtype="float16"), spec(32, 256, dtype="float16")],
-        Convolution(1, (784,), (1,), 32, 256, dtype="float16"),
+        Convolution(1, (256,), (1,), 32, 784, dtype="float16"),
     ),
     # 8 heads: (8, 64, 32) by (8, 32, 64), each head a group.
     (

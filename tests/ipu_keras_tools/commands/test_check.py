@@ -28,7 +28,7 @@ def test_the_text(tmp_path, monkeypatch, capsys):
         "import keras\n"
         "from tensorflow.python import ipu\n"
         "config = ipu.config.IPUConfig()\n"
-        "config.floating_point_behaviour.inv = True\n"
+        "config.floating_point_behaviour.esr = True\n"
         "print(ipu.ipu_estimator.IPUEstimator, keras.optimizers.SGD(lr=0.1))\n"
     )
     (tmp_path / "new.py").write_text("import keras\nkeras.optimizers.SGD(learning_rate=0.1)\n")
@@ -40,7 +40,7 @@ def test_the_text(tmp_path, monkeypatch, capsys):
         "    It is `learning_rate` that optimizers have: write that for `lr`.",
     ]
     text = "\n".join(lines)
-    assert "IPUConfig.floating_point_behaviour.inv │ partly" in text
+    assert "IPUConfig.floating_point_behaviour.esr │ partly" in text
     assert "tensorflow.python.ipu.ipu_estimator │ absent" in " ".join(text.split())
     assert lines[-1] == (
         "1 of 2 will fail; reasons: 2; notes: 0; IPU names that work: 3, in part: 1, absent: 1"
@@ -110,17 +110,18 @@ def test_notes_of_what_changes_nothing(tmp_path, monkeypatch, capsys):
     (tmp_path / "idle.py").write_text(
         "from tensorflow.python.ipu import utils\n"
         "utils.create_ipu_config(enable_ipu_events=True, max_report_size=3)\n"
+        "utils.create_ipu_config(enable_ipu_events=True)\n"
     )
     # Notes are no reason to fail.
     assert main(["check", "idle.py"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
         "idle.py:2:43: note: `enable_ipu_events` of `create_ipu_config` has no effect here: there "
-        "are no trace events",
+        "are no trace events (and at 3:43)",
         "idle.py:2:65: note: `max_report_size` of `create_ipu_config` has no effect here: reports "
         "are files, of any size",
     ]
-    assert lines[-1].startswith("0 of 1 will fail; reasons: 0; notes: 2; IPU names that work: ")
+    assert lines[-1].startswith("0 of 1 will fail; reasons: 0; notes: 3; IPU names that work: ")
     assert main(["check", "idle.py", "--json"]) == 0
     [found] = json.loads(capsys.readouterr().out)
     assert found["notes"][0] == {

@@ -55,8 +55,8 @@ X, Y = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
 def test_arguments_are_a_note_of_the_error(model, method, arguments, kind, note):
     with pytest.raises(kind) as raised:
         getattr(model, method)(**arguments)
-    *_, found = raised.value.__notes__
-    assert found.startswith(f"Arguments of `{method}`: ")
+    title = f"Arguments of `{method}`: "
+    (found,) = (one for one in raised.value.__notes__ if one.startswith(title))
     assert note in found
     # A correct call afterwards works.
     assert model.predict_on_batch(X).shape == (4, 1)

@@ -66,7 +66,8 @@ def test_a_number_of_batches_that_executions_do_not_divide(model, data):
     x, y = (array[:56] for array in data)
     message = (
         "`steps_per_execution` (2) must be a divisor of the number of batches (7) in the dataset "
-        "provided.\nChange either, for instance with `take(6)`"
+        "provided.\nChange either, so that every execution is full, "
+        "for instance with `dataset.take(6)`"
     )
     for call in each_call(model, x, y, batch_size=8):
         with raises(message):
@@ -255,7 +256,12 @@ def test_dtypes_that_no_feed_carries(model, data, dtype):
     message = (
         f"Unsupported datatype {name} on index 1 of feed operation. An IPU feed carries int32, "
         "float32, float16, bool, int8, uint8. You should use a tf.data.Dataset.map() operation to "
-        "cast the element, or cast the array before passing it, for instance to int32."
+        "cast the element, "
+    )
+    message += (
+        "which for texts is what the layer or function does that makes numbers of them."
+        if dtype == "str"
+        else "or cast the array before passing it, for instance to int32."
     )
     calls = [
         lambda: model.fit(batched((x, y)), shuffle=False, verbose=0),
@@ -461,7 +467,9 @@ def test_steps_of_an_epoch_that_executions_do_not_divide():
         data_checks.executed_steps(4, 6, per_epoch=True)
     with raises(
         "`steps_per_execution` (4) must be a divisor of the number of batches (6) in the dataset "
-        "provided for each of the 2 replicas.\nChange either, for instance with `take(8)`, so that "
+        "provided for each of the 2 replicas.\nChange either, so that every execution is full, "
+        "for instance with `dataset.take(8)`, "
+        "or with the samples of 8 batches of an array."
     ):
         data_checks.executed_steps(4, 6, per_epoch=False, num_replicas=2)
 

@@ -1,5 +1,6 @@
 """Sessions that infer, through the names that users have."""
 
+import doctest
 import json
 import threading
 
@@ -13,6 +14,10 @@ from ipu_keras.popart.sessions.cbor import as_cbor
 from ipu_keras.profiling.models import graph_of_program
 
 ONLY = {"rtol": 1e-6, "atol": 1e-6}
+
+
+def test_examples():
+    assert doctest.testmod(popart.session).failed == 0
 
 
 @pytest.mark.parametrize("batches", [1, 4, 6])

@@ -7,10 +7,12 @@ from ipu_keras import cross_replica_optimizer as cross_replica_optimizer
 from ipu_keras import custom_ops as custom_ops
 from ipu_keras import data as data
 from ipu_keras import dataset_benchmark as dataset_benchmark
+from tensorflow.python.ipu import distributed as distributed
 from ipu_keras import embedding_ops as embedding_ops
 from ipu_keras import functional_ops as functional_ops
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import gradient_accumulation_optimizer as gradient_accumulation_optimizer
+from tensorflow.python.ipu import horovod as horovod
 from ipu_keras import image_ops as image_ops
 from ipu_keras import internal_ops as internal_ops
 from ipu_keras import ipu_compiler as ipu_compiler

@@ -1,0 +1,109 @@
+"""The strategy of models whose replicas are spread over several processes."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.horovod import initialized_world
+from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
+from ipu_keras.machine.world import World
+from ipu_keras.processes.process_collectives import all_reduce, broadcast
+from ipu_keras.settings.arguments import checked_switch
+
+
+class IPUMultiReplicaStrategy(IPUStrategy):
+    """Trains one model on the IPUs of several processes, each of which has data of its own.
+
+    Each optimizer adds up the gradients of all processes before an update, so that all of them keep
+    the same weights; variables begin with the value that they have in process 0. Keras divides its
+    losses by the number of all replicas, so that `fit` averages gradients. `reduce` is over
+    processes. Processes have to run the same programs, equally often.
+
+    Args:
+        ipu_device: Name of the TensorFlow device.
+        add_ipu_cross_replica_reductions: Whether optimizers add up gradients; if not, that is left
+            to a `CrossReplicaOptimizer` and the like.
+
+    Raises:
+        ValueError: `horovod.init` has not joined the processes, or the device is an IPU that is not
+            configured.
+        TypeError: `ipu_device` is not a text.
+
+    Example:
+
+    >>> from ipu_keras import horovod
+    >>> horovod.init()
+    >>> IPUMultiReplicaStrategy().num_replicas_in_sync
+    1
+    """
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+    ):
+        self._world = initialized_world()
+        self._adds_up = checked_switch(
+            "add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions
+        )
+        super().__init__(ipu_device)
+
+    def _make_extended(self, ipu_device: str) -> "IPUExtended":
+        return _Extended(self, ipu_device, self._world.size, self._adds_up)
+
+    @property
+    def world(self) -> World:
+        """The processes that train together."""
+        return self._world
+
+    def update_ipu_config(self, config: Any) -> Any:
+        """Sets the options of several processes in a configuration.
+
+        Args:
+            config: The `IPUConfig` to change.
+
+        Returns:
+            The same configuration.
+        """
+        options = config.experimental.multi_replica_distribution
+        options.process_count = self._world.size
+        options.process_index = self._world.rank
+        return config
+
+
+class _Extended(IPUExtended):
+    """Adds up gradients over processes, and has variables begin with the same values."""
+
+    def __init__(self, strategy: IPUStrategy, device: str, num_processes: int, adds_up: bool):
+        super().__init__(strategy, device)
+        self._num_processes = num_processes
+        self._adds_up = adds_up
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        device = self._container_strategy().device
+        return self._num_processes * (1 if device is None else len(device.ipus))
+
+    def _create_variable(self, next_creator, **kwargs):
+        given = kwargs["initial_value"]
+
+        def of_first_process():
+            value = given() if callable(given) else given
+            return broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), 0)
+
+        return super()._create_variable(
+            next_creator, **{**kwargs, "initial_value": of_first_process}
+        )
+
+    def _reduce_to(self, reduce_op, value, destinations, options):
+        (total,) = all_reduce([value])
+        is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
+        return total / tf.cast(self._num_processes, total.dtype) if is_mean else total
+
+    def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
+        values = [value for value, _ in value_destination_pairs]
+        return all_reduce(values) if self._adds_up else values
+
+
+# The name of the class in the releases before 2.6.
+IPUMultiReplicaStrategyV1 = IPUMultiReplicaStrategy

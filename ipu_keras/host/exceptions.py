@@ -1,0 +1,225 @@
+"""Stops executions in which arithmetic meets what an IPU would stop at, and says where it did.
+
+An execution is looked at when it is over: exceptions leave NaN or infinities in results or in
+variables. Only then the same steps run again, from the state before, operation by operation.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.host.halves import COMPUTING
+from ipu_keras.host.interpreter import Interpreter, RunningPlace, positions_of
+from ipu_keras.machine.numerics import FloatingPointException, Numerics
+from ipu_keras.program import Program
+from ipu_keras.tracing.layers import LayerNames
+
+_HALVES_LARGEST = np.float16(65504)
+
+# Which operand makes an infinity of a finite number, and which numbers do so.
+_POLES: dict[str, tuple[int, tuple[float, ...]]] = {
+    **dict.fromkeys(["Div", "RealDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"], (1, (0.0,))),
+    **dict.fromkeys(["Xdivy", "Xlogy"], (1, (0.0,))),
+    **dict.fromkeys(["Inv", "Log", "Reciprocal", "Rsqrt"], (0, (0.0,))),
+    **dict.fromkeys(["InvGrad", "Pow", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"], (0, (0.0,))),
+    "Xlog1py": (1, (-1.0,)),
+    "Log1p": (0, (-1.0,)),
+    "Atanh": (0, (-1.0, 1.0)),
+    "Erfinv": (0, (-1.0, 1.0)),
+    "Ndtri": (0, (0.0, 1.0)),
+}
+
+
+class TilesExceptedError(tf.errors.InternalError):
+    """An execution stopped at a floating-point exception; variables are as they were before it."""
+
+    def __init__(self, message: str):
+        super().__init__(None, None, message)
+
+
+@dataclass(frozen=True)
+class FoundException:
+    """Where arithmetic first met an exception in an execution; steps and replicas count from 0."""
+
+    kinds: frozenset[FloatingPointException]
+    operation: str
+    type: str
+    layer: str
+    is_gradient: bool
+    step: int
+    replica: int
+
+
+class ExceptionWatch:
+    """Watches the executions of one program.
+
+    Args:
+        plain: Returns a traced function that does what an execution does, operation by operation
+            and without what makes it fast, and computes halves as the host does.
+        variables: What an execution may write.
+        operations: Returns the names of the operations of step and weight update.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        plain: Callable[[], Any],
+        variables: Iterable[Any],
+        operations: Callable[[], Collection[str]],
+    ):
+        self._program = program
+        self._plain = plain
+        self._variables = list({id(v): v for v in variables}.values())
+        self._operations = operations
+        self._found_in: Any = None
+
+    def state(self) -> list[Any]:
+        """Returns the values of the variables."""
+        # TensorFlow writes to other memory as long as someone has these.
+        return [variable.read_value() for variable in self._variables]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        for variable, value in zip(self._variables, state, strict=True):
+            variable.assign(value)
+
+    def check(self, before: Sequence[Any], tensors: Sequence[Any], outfeed: Any) -> None:
+        """Raises `TilesExceptedError` if an execution from a state met what stops it."""
+        after = self.state()
+        if _are_finite([*tf.nest.flatten(outfeed), *after]):
+            return
+        self.restore(before)
+        found = self._first(tensors)
+        all_stop = len(self._program.numerics.stops_at) == len(FloatingPointException)
+        is_stopped = found is not None or (all_stop and _are_finite([*before, *tensors]))
+        # Else what is not finite had come from outside, or is of a kind that does not stop.
+        self.restore(before if is_stopped else after)
+        if is_stopped:
+            raise TilesExceptedError(_message(self._program, found))
+
+    def _first(self, tensors: Sequence[Any]) -> FoundException | None:
+        if self._found_in is None:
+            self._found_in = self._plain()
+        search = _ExceptionSearch(self._program, self._operations())
+        try:
+            Interpreter(self._found_in, search.observe)(tensors)
+        except _Found as stop:
+            return stop.found
+        return None
+
+
+class _Found(Exception):
+    def __init__(self, found: FoundException):
+        super().__init__(found)
+        self.found = found
+
+
+class _ExceptionSearch:
+    """Sees the operations of an execution, and ends it at the first exception that stops it."""
+
+    def __init__(self, program: Program, operations: Collection[str]):
+        self._program = program
+        self._numerics = program.numerics
+        self._layers = LayerNames(operations)
+
+    def observe(
+        self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], outputs: list[Any]
+    ) -> list[Any]:
+        if op.type not in COMPUTING and op.type != "Cast" and not op.type.startswith("Resource"):
+            return outputs
+        if _are_finite(outputs):
+            return outputs
+        kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, outputs)))
+        if kinds & self._numerics.stops_at:
+            raise _Found(self._described(op, place, kinds & self._numerics.stops_at))
+        return [_as_halves(value, kinds, self._numerics) for value in outputs]
+
+    def _described(
+        self, op: tf.Operation, place: RunningPlace, kinds: frozenset[FloatingPointException]
+    ) -> FoundException:
+        step, replica = _step_and_replica(self._program, place)
+        names = self._layers.place(op.name)
+        return FoundException(kinds, op.name, op.type, names.layer, names.backward, step, replica)
+
+
+def exceptions_of(
+    kind: str, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> frozenset[FloatingPointException]:
+    """Returns the exceptions that an operation met, given arrays; `None` are no numbers.
+
+    As IEEE 754 has it, NaN made of numbers is invalid, an infinity made of finite numbers is a
+    division by zero at a pole and else an overflow, and what NaN becomes is no exception.
+
+    Example:
+
+    >>> infinite = np.float32([np.inf])
+    >>> exceptions_of("RealDiv", [np.float32([1]), np.float32([0])], [infinite])
+    frozenset({<FloatingPointException.DIV0: 'division by zero (DIV0)'>})
+    """
+    given = [array for array in inputs if array is not None and array.dtype.kind == "f"]
+    made = [array for array in outputs if array is not None and array.dtype.kind == "f"]
+    found = set()
+    if any(np.isnan(a).any() for a in made) and not any(np.isnan(a).any() for a in given):
+        found.add(FloatingPointException.INV)
+    if any(np.isinf(a).any() for a in made) and not any(np.isinf(a).any() for a in given):
+        position, poles = _POLES.get(kind, (0, ()))
+        at_pole = bool(poles) and bool(np.isin(inputs[position], poles).any())
+        found.add(FloatingPointException.DIV0 if at_pole else FloatingPointException.OFLO)
+    return frozenset(found)
+
+
+def _array(tensor: Any) -> Any:
+    return tensor.numpy() if tensor.dtype.is_floating else None
+
+
+def _are_finite(tensors: Iterable[Any]) -> bool:
+    return all(np.isfinite(t.numpy()).all() for t in tensors if t.dtype.is_floating)
+
+
+def _as_halves(value: Any, kinds: frozenset[FloatingPointException], numerics: Numerics) -> Any:
+    """Returns what an IPU has where a CPU has infinite halves."""
+    if value.dtype != tf.float16:
+        return value
+    array = value.numpy()
+    saturates = kinds == {FloatingPointException.OFLO} and not numerics.nanoo
+    largest = np.copysign(_HALVES_LARGEST, array) if saturates else np.float16(np.nan)
+    return tf.constant(np.where(np.isinf(array), largest, array))
+
+
+def _step_and_replica(program: Program, place: RunningPlace) -> tuple[int, int]:
+    """Returns the step and the replica of an operation, as `StepGraphs` has them in loops."""
+    steps, replicas = program.repeat_count, program.num_replicas
+    of_call = next((number for number in place.calls if number), 0) if replicas > 1 else 0
+    turn, total = 0, 1
+    for turn, total in positions_of(place):
+        if replicas > 1 and total == steps * replicas:
+            return turn // replicas, turn % replicas
+        if total == steps and (steps > 1 or replicas == 1):
+            return turn, of_call
+        if total > steps * replicas:
+            break
+    # A weight update comes after the last of its steps.
+    each = max(steps // total, 1)
+    return min((turn + 1) * each, steps) - 1, of_call
+
+
+def _message(program: Program, found: FoundException | None) -> str:
+    start = f"Tiles in excepted state: the program {program.title!r} was stopped by "
+    end = (
+        " Variables have the values from before the execution. Change what makes the number, or "
+        "the options `floating_point_behaviour` of the `IPUConfig` that stop at it."
+    )
+    if found is None:
+        return start + "a floating-point exception that a second run did not meet again." + end
+    kinds = " and ".join(sorted(kind.value for kind in found.kinds))
+    where = f" of {found.layer!r}" if found.layer else ""
+    if found.is_gradient:
+        where = f" in the gradient{where}"
+    replica = f" of replica {found.replica}" if program.num_replicas > 1 else ""
+    return (
+        f"{start}{kinds} in the operation {found.operation!r} ({found.type}){where}, in step "
+        f"{found.step}{replica} of the execution's {program.repeat_count} (steps count from 0)."
+        f"{end}"
+    )

@@ -1,0 +1,139 @@
+"""Runs the graphs of traced functions operation by operation, and shows each to an observer."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.functions import functions_in
+
+_LOOPS = frozenset({"While", "StatelessWhile"})
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+@dataclass(frozen=True)
+class RunningPlace:
+    """Where in an execution an operation runs.
+
+    Args:
+        turns: The turn and the number of turns of each loop around it, the outermost first. The
+            number is `None` if the loop has no limit.
+        calls: How many calls of the same function came before each call around it, in the graph
+            that calls.
+    """
+
+    turns: tuple[tuple[int, int | None], ...] = ()
+    calls: tuple[int, ...] = ()
+
+
+# Takes an operation, its place, its inputs and its outputs; returns what its outputs are to be.
+Observer = Callable[[tf.Operation, RunningPlace, Sequence[Any], list[Any]], list[Any]]
+
+
+class Interpreter:
+    """Runs a traced function eagerly, one operation after the other, as its graphs say.
+
+    It is for finding out what happened in an execution: it takes many times as long.
+    """
+
+    def __init__(self, concrete: Any, observe: Observer):
+        self._concrete = concrete
+        self._graphs = {
+            name.decode() if isinstance(name, bytes) else name: function.graph
+            for name, function in functions_in(concrete.graph).items()
+        }
+        self._observe = observe
+        # Operations as functions of their own, which is a form that all of them have.
+        self._single: dict[tf.Operation, Callable[..., Any]] = {}
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+        """Runs the function with eager tensors and its own captures."""
+        given = [*tensors, *self._concrete.captured_inputs]
+        return self._run(self._concrete.graph, given, RunningPlace())
+
+    def _run(self, graph: Any, given: Sequence[Any], place: RunningPlace) -> list[Any]:
+        values = {tensor.ref(): value for tensor, value in zip(graph.inputs, given, strict=True)}
+        calls: Counter[str] = Counter()
+        for op in graph.get_operations():  # operations come after what they need
+            if op.type == "Placeholder":
+                continue
+            inputs = [values[tensor.ref()] for tensor in op.inputs]
+            outputs = self._outputs(op, inputs, place, calls)
+            values.update((t.ref(), v) for t, v in zip(op.outputs, outputs, strict=True))
+        return [values[tensor.ref()] for tensor in graph.outputs]
+
+    def _outputs(
+        self, op: tf.Operation, inputs: list[Any], place: RunningPlace, calls: Counter[str]
+    ) -> list[Any]:
+        if op.type in _LOOPS:
+            return self._loop(op, inputs, place)
+        if op.type in _BRANCHES:
+            return self._run(self._graphs[_branch(op, inputs[0])], inputs[1:], place)
+        if op.type in _CALLS:
+            name = op.get_attr("f").name
+            inside = replace(place, calls=(*place.calls, calls[name]))
+            calls[name] += 1
+            return self._run(self._graphs[name], inputs, inside)
+        if op not in self._single:
+            self._single[op] = _function_of(op)
+        return self._observe(op, place, inputs, list(self._single[op](*inputs)))
+
+    def _loop(self, op: tf.Operation, inputs: list[Any], place: RunningPlace) -> list[Any]:
+        condition, body = (self._graphs[op.get_attr(name).name] for name in ("cond", "body"))
+        # `tf.while_loop` keeps the most turns, or -1, as the second of what goes around.
+        most = _limit(inputs)
+        for turn in itertools.count():
+            inside = replace(place, turns=(*place.turns, (turn, most)))
+            [goes_on] = self._run(condition, inputs, inside)
+            if not goes_on:
+                return inputs
+            inputs = self._run(body, inputs, inside)
+        raise AssertionError("a count has no end")
+
+
+def _limit(inputs: Sequence[Any]) -> int | None:
+    limit = inputs[1] if len(inputs) > 1 else None
+    if limit is None or limit.dtype != tf.int32 or limit.shape.rank != 0:
+        return None
+    return int(limit) if int(limit) >= 0 else None
+
+
+def _branch(op: tf.Operation, choice: Any) -> str:
+    if op.type.endswith("If"):
+        return op.get_attr("then_branch" if choice else "else_branch").name
+    branches = op.get_attr("branches")
+    index = int(choice)
+    return branches[index if 0 <= index < len(branches) else -1].name
+
+
+def _function_of(op: tf.Operation) -> Callable[..., Any]:
+    """Returns a function of the inputs of one operation, which returns a list of its outputs."""
+    attributes = {name: value for name, value in op.node_def.attr.items() if name[0] != "_"}
+
+    def run(*inputs: Any) -> list[Any]:
+        made = tf.compat.v1.get_default_graph().create_op(
+            op.type, list(inputs), [t.dtype for t in op.outputs], attrs=attributes, name=op.type
+        )
+        return list(made.outputs)
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in op.inputs]
+    return tf.function(run, autograph=False).get_concrete_function(*specs)
+
+
+def positions_of(place: RunningPlace) -> Iterator[tuple[int, int]]:
+    """Yields the turn and the number of turns of the loops around an operation, joined.
+
+    The first is that of no loop, the second that of the outermost one, and so on; loops without
+    limit, and what is in them, are not among them.
+    """
+    turn, total = 0, 1
+    yield turn, total
+    for inner, count in place.turns:
+        if not count:
+            return
+        turn, total = turn * count + inner, total * count
+        yield turn, total

@@ -1,0 +1,116 @@
+"""Joins the processes that a launcher such as `mpirun` has started."""
+
+import ctypes
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from ipu_keras._device import address_of
+from ipu_keras._mpi_calls import register, use
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import World
+
+# What calls of programs call.
+FUNCTION = "ipu_mpi_sum"
+
+_FUNCTIONS = ("MPI_Iallreduce", "MPI_Test", "MPI_Error_string")
+# MPI's types by the numbers that XLA has for types (`xla/ffi/api/c_api.h`).
+_TYPES = {4: "INT32_T", 5: "INT64_T", 8: "UINT32_T", 9: "UINT64_T", 11: "FLOAT", 12: "DOUBLE"}
+_FLOAT16 = 10
+
+# How long a reduction waits for the other processes. A launcher ends all when one is killed; those
+# that were started by hand have nobody who does.
+_WAIT = "IPU_KERAS_PROCESS_SECONDS"
+
+
+def joined() -> Any:
+    """Returns mpi4py's communicator of all processes, which join with the first call.
+
+    Raises:
+        ImportError: There is no mpi4py, or no library of MPI for it.
+    """
+    if SYSTEM.communicator is None:
+        mpi = _mpi4py()
+        communicator = mpi.COMM_WORLD.Dup()
+        communicator.Set_errhandler(mpi.ERRORS_RETURN)
+        local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
+        _tell_programs(mpi, communicator)
+        SYSTEM.join(
+            World(communicator.size, communicator.rank, local.size, local.rank), communicator
+        )
+        if communicator.size > 1:
+            _end_all_with_an_error(communicator)
+    return SYSTEM.communicator
+
+
+def _mpi4py() -> Any:
+    try:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "multiple"  # programs call from threads of XLA's
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(
+            "Processes join by MPI, for which mpi4py and a library of MPI are needed. Install "
+            'both with `pip install "ipu-keras[mpi]"`.'
+            f" Received: {error}",
+            name="mpi4py",
+        ) from error
+    return MPI
+
+
+def _tell_programs(mpi: Any, communicator: Any) -> None:
+    """Gives the function that programs call what it needs of MPI."""
+    library = ctypes.CDLL(_library())
+    types = {number: getattr(mpi, name) for number, name in _TYPES.items()}
+    half = getattr(mpi, "FLOAT16_T", mpi.DATATYPE_NULL)
+    if half != mpi.DATATYPE_NULL:
+        types[_FLOAT16] = half
+    is_open_mpi = "Open MPI" in mpi.Get_library_version()
+    use(
+        functions={
+            name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS
+        },
+        comm=_handle(mpi, communicator),
+        operation=_handle(mpi, mpi.SUM),
+        # As the two families of libraries define MPI_IN_PLACE and MPI_STATUS_IGNORE.
+        placed=1 if is_open_mpi else 2**64 - 1,
+        ignored=0 if is_open_mpi else 1,
+        seconds=float(os.environ.get(_WAIT, "0")),
+        handles={number: (_handle(mpi, kind), kind.Get_size()) for number, kind in types.items()},
+    )
+    register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), FUNCTION)
+
+
+def _library() -> str:
+    """Returns the file of the library of MPI that mpi4py has loaded."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        files = [line.split()[-1] for line in maps if ".so" in line]
+    names = {os.path.basename(file): file for file in files}
+    found = [file for name, file in names.items() if name.startswith("libmpi.so")]
+    found += [file for name, file in names.items() if name.startswith(("libmpi_abi", "libmpich"))]
+    if not found:
+        raise ImportError("mpi4py has loaded no library whose name begins with libmpi.")
+    return found[0]
+
+
+def _handle(mpi: Any, one: Any) -> int:
+    """Returns what C passes for a handle: an int (MPICH), or a pointer (Open MPI)."""
+    kind = ctypes.c_int if mpi._sizeof(one) == 4 else ctypes.c_void_p
+    return (kind.from_address(mpi._addressof(one)).value or 0) & (2**64 - 1)
+
+
+def _end_all_with_an_error(communicator: Any) -> None:
+    """Has an error that nobody handles end all processes, which would wait for this one."""
+    before = sys.excepthook
+
+    def end(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        before(kind, error, traceback)
+        said = f"rank {communicator.rank} of {communicator.size} failed: {kind.__name__}: {error}"
+        print(f"{said}; all processes end", file=sys.stderr, flush=True)
+        communicator.Abort(1)
+
+    sys.excepthook = end

@@ -1,0 +1,128 @@
+"""Adds up, gathers and hands around tensors over processes, in graphs and outside of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ipu_keras.internals.tensorflow.shapes import static_sizes
+from ipu_keras.internals.tensorflow.xla import call_module_of
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.processes.joining import FUNCTION, joined
+
+# MLIR's names of the types that can be added up.
+_TYPES = {
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "int32": "i32",
+    "int64": "i64",
+    "uint32": "ui32",
+    "uint64": "ui64",
+}
+_MODULE = """module {{
+  func.func public @main({parameters}) -> ({types}) {{
+    {found}stablehlo.custom_call @{function}({given})
+      {{api_version = 4 : i32, has_side_effect = true}} : ({types}) -> ({types})
+    return {returned} : {types}
+  }}
+}}"""
+# The name of a graph's collection that holds what its last reduction returned, so that reductions
+# of a program follow each other in the same order in all processes: two of them in different
+# orders would wait for each other for ever.
+_LAST = "ipu_last_reduction"
+
+
+def all_reduce(tensors: Sequence[Any]) -> list[tf.Tensor]:
+    """Returns the sums of tensors over all processes, bit for bit the same in all of them.
+
+    Args:
+        tensors: Numbers of 16 to 64 bits, of shapes that are known in a graph.
+
+    Raises:
+        TypeError: A tensor is of another type.
+    """
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    for tensor in tensors:
+        if tensor.dtype.name not in _TYPES:
+            raise TypeError(
+                f"Processes add up {', '.join(_TYPES)}. Received: a tensor of {tensor.dtype.name}"
+            )
+    if SYSTEM.world.size == 1 or not tensors:
+        return tensors
+    if tf.executing_eagerly():
+        return [tf.constant(_sum_of(tensor.numpy())) for tensor in tensors]
+    found = list(tensors)
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [k for k, tensor in enumerate(tensors) if tensor.dtype == dtype]
+        for place, total in zip(places, _one_call([tensors[k] for k in places]), strict=True):
+            found[place] = total
+    return found
+
+
+def all_gather(tensor: Any) -> tf.Tensor:
+    """Returns the tensors of all processes, one behind the other along the first axis.
+
+    In a graph they have the same shape; outside, the first axis may differ.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    world = SYSTEM.world
+    if world.size == 1:
+        return tensor
+    if tf.executing_eagerly():
+        return tf.constant(np.concatenate(joined().allgather(tensor.numpy())))
+    # All parts but a process's own are zeros, so that their sum is all of them.
+    before, after = world.rank, world.size - world.rank - 1
+    rest = [[0, 0]] * (tensor.shape.rank - 1)
+    (rows, *_) = static_sizes(tensor)
+    (found,) = all_reduce([tf.pad(tensor, [[before * rows, after * rows], *rest])])
+    return found
+
+
+def broadcast(tensor: Any, root: int) -> tf.Tensor:
+    """Returns the tensor of the process `root`, in all processes."""
+    tensor = tf.convert_to_tensor(tensor)
+    if SYSTEM.world.size == 1:
+        return tensor
+    if tf.executing_eagerly():
+        return tf.constant(joined().bcast(tensor.numpy(), root))
+    own = tensor if SYSTEM.world.rank == root else tf.zeros_like(tensor)
+    (found,) = all_reduce([own])
+    return found
+
+
+def _sum_of(array: np.ndarray) -> np.ndarray:
+    # The order in which MPI adds may depend on the size of a message, but not on the process.
+    gathered = joined().allgather(array)
+    total = gathered[0].copy()
+    for other in gathered[1:]:
+        total += other
+    return total
+
+
+def _one_call(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Adds up tensors of one type by one call, behind the graph's last one."""
+    dtype = tensors[0].dtype
+    calls = tf.compat.v1.get_default_graph().get_collection_ref(_LAST)
+    token = tf.cast(calls[-1], dtype) if calls else tf.zeros([], dtype)
+    given = [*tensors, token]
+    *totals, token = call_module_of(given, version=10, module=_module_for(given))
+    calls[:] = [token]
+    return totals
+
+
+def _module_for(tensors: Sequence[tf.Tensor]) -> str:
+    types = [
+        f"tensor<{''.join(f'{size}x' for size in static_sizes(t))}{_TYPES[t.dtype.name]}>"
+        for t in tensors
+    ]
+    count = len(types)
+    return _MODULE.format(
+        parameters=", ".join(f"%a{k}: {kind}" for k, kind in enumerate(types)),
+        given=", ".join(f"%a{k}" for k in range(count)),
+        found=f"%r:{count} = ",
+        returned=", ".join(f"%r#{k}" for k in range(count)),
+        types=", ".join(types),
+        function=FUNCTION,
+    )

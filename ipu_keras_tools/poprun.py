@@ -1,0 +1,127 @@
+"""The command `poprun`, which starts the instances of an application by `mpirun`."""
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Options that are about machines and partitions of IPUs, which an emulated machine does not have.
+# Those of the first list take a value.
+_WITH_VALUE = (
+    *("--host-subnet", "--numa-aware", "--num-ilds", "--remove-partition", "--reset-partition"),
+    *("--sync-type", "--topology", "--update-partition", "--vipu-cluster", "--vipu-partition"),
+    *("--vipu-server-host", "--vipu-server-port", "--vipu-server-timeout"),
+)
+_SWITCHES = ("--offline-mode", "--synchronise-python-packages")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Starts the instances, and waits for them.
+
+    Args:
+        arguments: The words after the command's name; `None` takes those of the process.
+
+    Returns:
+        The exit code of `mpirun`; 2 if the command cannot be understood or done.
+    """
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    for name in (*_WITH_VALUE, *_SWITCHES):
+        if getattr(given, name.strip("-").replace("-", "_")):
+            print(f"poprun: {name} means nothing on an emulated machine", file=sys.stderr)
+    num_replicas = given.num_replicas or given.num_instances
+    if num_replicas % given.num_instances:
+        parser.error(
+            "--num-replicas must be a multiple of --num-instances. "
+            f"Received: {num_replicas} and {given.num_instances}"
+        )
+    if given.host is not None and given.host not in ("localhost", "127.0.0.1", os.uname().nodename):
+        parser.error(
+            "all instances run on this machine: other ones need a network and the same "
+            f"environment. Received: --host {given.host}"
+        )
+    if not given.program:
+        parser.error("say what to run, such as `poprun --num-instances 2 python train.py`")
+    mpirun = _mpirun()
+    if mpirun is None:
+        parser.error('there is no `mpirun`. Install one with `pip install "ipu-keras[mpi]"`')
+    command = _command(mpirun, given)
+    environment = _environment(given, num_replicas)
+    if given.dry_run:
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        print(variables, shlex.join(command))
+        return 0
+    return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poprun",
+        description="Starts the instances of an application on this machine: processes, each with "
+        "its share of the replicas.",
+        epilog="example: poprun --num-instances 2 --num-replicas 4 python train.py",
+    )
+    parser.add_argument("--num-instances", type=_positive, default=1, help="processes")
+    parser.add_argument("--num-replicas", type=_positive, help="of all instances; one in each")
+    parser.add_argument("--ipus-per-replica", type=_positive, default=1, help="IPUs of a replica")
+    parser.add_argument("--host", "--hosts", help="this machine")
+    parser.add_argument("--mpi-local-args", default="", help="words for `mpirun`")
+    parser.add_argument("--mpi-global-args", default="", help="words for `mpirun`")
+    parser.add_argument("--executable-cache-path", help="a folder for compiled programs")
+    parser.add_argument("--dry-run", action="store_true", help="print the command")
+    parser.add_argument("-v", action="count", help="accepted, and prints no more")
+    for name in _WITH_VALUE:
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    for name in _SWITCHES:
+        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {text}")
+    return number
+
+
+# argparse uses the name in errors.
+_positive.__name__ = "number"
+
+
+def _mpirun() -> str | None:
+    """Returns the launcher that was installed with this Python, or the first one on the path."""
+    beside = Path(sys.executable).parent / "mpirun"
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
+def _command(mpirun: str, given: argparse.Namespace) -> list[str]:
+    options = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
+    return [mpirun, "-n", str(given.num_instances), *options, *given.program]
+
+
+def _environment(given: argparse.Namespace, num_replicas: int) -> Mapping[str, str]:
+    """Returns the variables by which instances know what `poprun` was told."""
+    found = {
+        "POPDIST_NUM_TOTAL_REPLICAS": num_replicas,
+        "POPDIST_NUM_LOCAL_REPLICAS": num_replicas // given.num_instances,
+        "POPDIST_NUM_IPUS_PER_REPLICA": given.ipus_per_replica,
+        "POPDIST_UNIFORM_REPLICAS_PER_INSTANCE": 1,
+    }
+    # MPI spins while it waits, so more threads than cores would wait for each other.
+    threads = max((os.cpu_count() or 1) // given.num_instances, 1)
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        if name not in os.environ:
+            found[name] = threads
+    if given.executable_cache_path:
+        flags = os.environ.get("TF_POPLAR_FLAGS", "")
+        path = f"--executable_cache_path={given.executable_cache_path}"
+        return {
+            **{n: str(v) for n, v in found.items()},
+            "TF_POPLAR_FLAGS": f"{flags} {path}".strip(),
+        }
+    return {name: str(value) for name, value in found.items()}

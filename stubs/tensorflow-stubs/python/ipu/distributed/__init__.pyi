@@ -1,0 +1,22 @@
+# Written by `python tests/stub_files.py`.
+from ipu_keras.horovod import ReduceOp as ReduceOp
+from ipu_keras.horovod import allgather as allgather
+from ipu_keras.horovod import allreduce as allreduce
+from ipu_keras.horovod import broadcast as broadcast
+from ipu_keras.horovod import broadcast_variables as broadcast_variables
+from ipu_keras.horovod import broadcast_weights as broadcast_weights
+from ipu_keras.horovod import gloo_built as gloo_built
+from ipu_keras.horovod import gloo_enabled as gloo_enabled
+from ipu_keras.horovod import init as init
+from ipu_keras.horovod import initialized_world as initialized_world
+from ipu_keras.horovod import is_homogeneous as is_homogeneous
+from ipu_keras.horovod import is_initialized as is_initialized
+from ipu_keras.horovod import local_rank as local_rank
+from ipu_keras.horovod import local_size as local_size
+from ipu_keras.horovod import mpi_built as mpi_built
+from ipu_keras.horovod import mpi_enabled as mpi_enabled
+from ipu_keras.horovod import mpi_threads_supported as mpi_threads_supported
+from ipu_keras.horovod import nccl_built as nccl_built
+from ipu_keras.horovod import rank as rank
+from ipu_keras.horovod import shutdown as shutdown
+from ipu_keras.horovod import size as size

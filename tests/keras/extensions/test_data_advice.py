@@ -1,0 +1,246 @@
+"""First lines that everybody writes: they run, or the error says the lines that then run."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras.keras.extensions.data_advice import data_advice
+
+# The first lines, the lines that their error advises, what else it names, and what runs then.
+PAIRS = "dataset = tf.data.Dataset.from_tensor_slices((x, y))"
+CAST = "dataset = dataset.map(lambda x, y: (x, tf.cast(y, tf.int32)))"
+FIT = "model.fit(dataset)"
+SIGNATURE = "output_signature=(tf.TensorSpec((32, 4), tf.float32), tf.TensorSpec((32,), tf.int32))"
+CASES = {
+    "a last smaller batch": (
+        "model.fit(x, y32)",
+        [],
+        ["batch_size=40"],
+        "model.fit(x, y32, batch_size=40)",
+    ),
+    "few samples": (
+        "model.predict(x[:8])",
+        [],
+        ["batch_size=8"],
+        "model.predict(x[:8], batch_size=8)",
+    ),
+    "a thousand samples": (
+        "model.evaluate(x, y32)",
+        [],
+        ["batch_size=40"],
+        "model.evaluate(x, y32, batch_size=40)",
+    ),
+    "steps that share an execution": (
+        "model.steps_per_execution = 8; model.fit(x, y32)",
+        [],
+        ["batch_size=25"],
+        "model.fit(x, y32, batch_size=25)",
+    ),
+    "a prime number to train with": (
+        "x, y32 = x[:997], y32[:997]; model.fit(x, y32)",
+        [],
+        ["x[:992], y[:992]"],
+        "model.fit(x[:992], y32[:992])",
+    ),
+    "a prime number to predict": (
+        "x = x[:997]; model.predict(x)",
+        [],
+        ["np.resize(x, (1024, *x.shape[1:]))", "[:997]"],
+        "model.predict(np.resize(x, (1024, *x.shape[1:])))[:997]",
+    ),
+    "labels of int64": (
+        "x, y = x[:64], y[:64]; model.fit(x, y)",
+        ['y = y.astype("int32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "labels of int64 in a tensor": (
+        "y = tf.constant(y); model.fit(x, y, batch_size=40)",
+        ["y = tf.cast(y, tf.int32)"],
+        [],
+        "model.fit(x, y, batch_size=40)",
+    ),
+    "lists": (
+        "x, y = x[:64].tolist(), y[:64].tolist(); model.fit(x, y)",
+        ['x = np.array(x, "float32")', 'y = np.array(y, "float32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a part for validation": (
+        "model.fit(x, y32, validation_split=0.1)",
+        [],
+        ["batch_size=25"],
+        "model.fit(x, y32, validation_split=0.1, batch_size=25)",
+    ),
+    "validation data of another size": (
+        "model.fit(x[:64], y32[:64], validation_data=(x[:50], y32[:50]))",
+        [],
+        ["validation_batch_size=25"],
+        "model.fit(x[:64], y32[:64], validation_data=(x[:50], y32[:50]), validation_batch_size=25)",
+    ),
+    "a dataset that keeps its last batch": (
+        f"{PAIRS}.batch(16); {FIT}",
+        [
+            "dataset = dataset.rebatch(16, drop_remainder=True)"
+            ".apply(tf.data.experimental.assert_cardinality(62))",
+            CAST,
+        ],
+        [],
+        FIT,
+    ),
+    "a dataset without batches": (
+        f"{PAIRS}; {FIT}",
+        ["dataset = dataset.batch(32, drop_remainder=True)", CAST],
+        [],
+        FIT,
+    ),
+    "a layer that forgets the size of the batch": (
+        f"{PAIRS}.batch(16, True).map(lambda x, y: (forgotten(x), y)); {FIT}",
+        ["dataset = dataset.map(lambda x, y: (tf.ensure_shape(x, (16, 4)), tf.cast(y, tf.int32)))"],
+        [],
+        FIT,
+    ),
+    "a dictionary": (
+        "dataset = tf.data.Dataset.from_tensor_slices(({'a': x, 'i': y}, y32)).batch(40, True); "
+        + FIT,
+        ["dataset = dataset.map(lambda x, y: ({**x, 'i': tf.cast(x['i'], tf.int32)}, y))"],
+        [],
+        "model.fit(dataset.map(lambda x, y: (x['a'], y)))",
+    ),
+    "a generator": (
+        "model.fit(batches(), steps_per_epoch=3)",
+        [f"dataset = tf.data.Dataset.from_generator(batches, {SIGNATURE})"],
+        ["model.fit(dataset, steps_per_epoch=...)"],
+        "model.fit(dataset, steps_per_epoch=3)",
+    ),
+    "a dataset of a generator without shapes": (
+        "model.fit(tf.data.Dataset.from_generator(batches, output_types=(tf.float32, tf.int32)))",
+        [],
+        ["output_signature=(tf.TensorSpec(shape, dtype), ...)"],
+        f"model.fit(tf.data.Dataset.from_generator(batches, {SIGNATURE}), steps_per_epoch=3)",
+    ),
+    "a `PyDataset` with a smaller last batch": (
+        "model.fit(Batches(x, y32, 32))",
+        [],
+        ["return len(samples) // 32"],
+        "model.fit(Batches(x[:992], y32[:992], 32))",
+    ),
+    "a `PyDataset` of int64": (
+        "model.fit(Batches(x, y, 40))",
+        [],
+        ['y = y.astype("int32")'],
+        "model.fit(Batches(x, y.astype('int32'), 40))",
+    ),
+    "texts": (
+        "x, y = texts, y32[:64]; model.fit(x, y)",
+        ["x = layer(x).numpy().astype('int32')"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a dataset of texts": (
+        f"x, y = texts, y32[:64]; {PAIRS}.batch(16, True); {FIT}",
+        [
+            "dataset = dataset.map(lambda x, y: "
+            "(tf.ensure_shape(tf.cast(layer(x), tf.int32), (16, length)), y))"
+        ],
+        [],
+        FIT,
+    ),
+    "images of any size": (
+        f"x, y = x, y32; {PAIRS}.batch(16, True).map(lambda x, y: (x[:, : y[0] + 1], y)); {FIT}",
+        [],
+        ["padded_batch(..., padded_shapes=...)", "tf.image.resize"],
+        f"{PAIRS.replace('y))', 'y32))')}.batch(16, True); {FIT}",
+    ),
+}
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of arrays, the last of which may be smaller."""
+
+    def __init__(self, x, y, size):
+        super().__init__()
+        self.x, self.y, self.size = x, y, size
+
+    def __len__(self):
+        return -(-len(self.x) // self.size)
+
+    def __getitem__(self, index):
+        rows = slice(index * self.size, (index + 1) * self.size)
+        return self.x[rows], self.y[rows]
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What the lines of a case are about."""
+    x = np.linspace(-1, 1, 4000, dtype="float32").reshape(1000, 4)
+    y = np.arange(1000) % 3
+    y32 = y.astype("int32")
+
+    def batches():
+        while True:
+            yield x[:32], y[:32]
+
+    texts = np.array(["a b c d", "b c d a"] * 32)
+    layer = keras.layers.TextVectorization(output_sequence_length=4)
+    layer.adapt(texts)
+    return locals() | {"np": np, "tf": tf, "Batches": Batches, "forgotten": forgotten, "length": 4}
+
+
+def forgotten(x):
+    """Returns a tensor with an open first axis, as `TextVectorization` does."""
+    return tf.boolean_mask(x, tf.ones(tf.shape(x)[0], tf.bool))
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("case", CASES)
+def test_advised_lines_run(strategy, names, case):
+    first, lines, parts, mended = CASES[case]
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    names = dict(names, model=model)
+    with pytest.raises(Exception) as raised:
+        exec(first, names)
+    *_, note = raised.value.__notes__
+    assert note.startswith("What to write: ")
+    assert set(lines + parts) <= set(re.findall("`([^`]*)`", note))
+    for line in lines:
+        exec(line, names)
+    exec(mended, names)
+
+
+def test_models_of_keras_hub_are_told_to_preprocess_before():
+    """Their `fit` batches arrays and keeps a last smaller batch, which no argument changes."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.preprocessor = lambda x, y: (x, y)
+    dataset = tf.data.Dataset.from_tensor_slices(np.zeros((40, 4), "float32")).batch(32)
+    note = data_advice(model, "fit", {"x": dataset})
+    assert (
+        "`dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)"
+        ".map(model.preprocessor)`, `model.preprocessor = None` and `model.fit(dataset)`"
+    ) in note
+
+
+def test_good_data_needs_no_advice(names):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    good = {"x": names["x"][:64], "y": names["y32"][:64]}
+    assert not data_advice(model, "fit", good)
+
+
+def test_what_advice_raises_does_not_hide_the_error(strategy):
+    class Broken(keras.utils.PyDataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            raise LookupError("no such file")
+
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    with pytest.raises(LookupError, match="no such file"):
+        model.fit(Broken())

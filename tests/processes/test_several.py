@@ -1,0 +1,51 @@
+"""Processes that MPI joins compute what one process does, and end together."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).with_name("training.py")
+MPIRUN = Path(sys.executable).with_name("mpirun")
+
+
+def run(count, folder, *arguments, fails=False):
+    """What each process finds, by rank, and what all of them say on the other output."""
+    folder.mkdir()
+    process = subprocess.run(
+        [MPIRUN, "-n", str(count), sys.executable, SCRIPT, folder, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (process.returncode != 0) is fails, process.stderr
+    return [json.loads(path.read_text()) for path in sorted(folder.iterdir())], process.stderr
+
+
+def test_operations_of_three_processes(tmp_path):
+    found, _ = run(3, tmp_path / "of", "operations")
+    reduced = [[2.0, 0.5], [1.0, 0.5, 2.0, 0.5, 3.0, 0.5], [3.0, 0.5]]
+    assert [one["eager"] for one in found] == [reduced] * 3
+    assert [one["graph"] for one in found] == [reduced] * 3
+    assert [one["ragged"] for one in found] == [[[0, 1, 1, 2, 2, 2]]] * 3
+
+
+@pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 4), (2, 1)])
+def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
+    (one,), _ = run(1, tmp_path / "one", "fit", num_ipus, accumulated)
+    two, _ = run(2, tmp_path / "two", "fit", num_ipus, accumulated)
+    assert two[0]["weights"] == two[1]["weights"]
+    np.testing.assert_allclose(two[0]["weights"], one["weights"], atol=1e-6, rtol=0)
+    assert two[0]["loss"] == two[1]["loss"]
+    if num_ipus == 1:  # else one process shows the loss of one of its replicas
+        assert two[0]["loss"] == pytest.approx(one["loss"], rel=1e-5)
+    assert [each["sum"] for each in two] == [4.0, 4.0]
+    assert two[0]["in_sync"] == 2 * num_ipus
+
+
+def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
+    _, said = run(2, tmp_path / "of", "fails", 1, 1, fails=True)
+    assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said

@@ -1,0 +1,70 @@
+"""What each of several processes runs, for `test_several.py`: writes JSON into a folder."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python import ipu
+from tensorflow.python.ipu import horovod as hvd
+from tensorflow.python.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+
+
+def operations():
+    own = tf.constant([hvd.rank() + 1.0, 0.5])
+
+    @tf.function
+    def all_three(x):
+        return hvd.allreduce(x), hvd.allgather(x), hvd.broadcast(x, hvd.size() - 1)
+
+    def of(found):
+        return [np.asarray(each).tolist() for each in found]
+
+    eager = [hvd.allreduce(own), hvd.allgather(own), hvd.broadcast(own, hvd.size() - 1)]
+    ragged = hvd.allgather(tf.fill([hvd.rank() + 1], hvd.rank()))
+    return {"eager": of(eager), "graph": of(all_three(own)), "ragged": of([ragged])}
+
+
+def training(num_ipus, accumulated):
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = num_ipus
+    config.experimental.multi_replica_distribution.process_count = hvd.size()
+    config.experimental.multi_replica_distribution.process_index = hvd.rank()
+    config.configure_ipu_system()
+    strategy = IPUMultiReplicaStrategy()
+    # Each process would begin with weights of its own.
+    keras.utils.set_random_seed(hvd.rank())
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(256, 8)).astype("float32")
+    y = np.tanh(x.sum(axis=1, keepdims=True))
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((8,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)]
+        )
+    if accumulated > 1:
+        model.set_gradient_accumulation_options(accumulated * num_ipus)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.5), "mse", steps_per_execution=accumulated)
+    size = 32 // (hvd.size() * num_ipus)
+    order = np.arange(256).reshape(-1, hvd.size(), num_ipus * size)[:, hvd.rank()].ravel()
+    fit = model.fit(x[order], y[order], batch_size=size, epochs=12, shuffle=False, verbose=0)
+    weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+    total = strategy.reduce("SUM", tf.constant(2.0))
+    return {
+        "weights": weights.tolist(),
+        "loss": fit.history["loss"][-1],
+        "sum": float(total),
+        "in_sync": strategy.num_replicas_in_sync,
+    }
+
+
+hvd.init()
+folder, what, *numbers = sys.argv[1:]
+if what == "fails" and hvd.rank() == 1:
+    raise ValueError("bad sample 17")
+found = operations() if what == "operations" else training(*map(int, numbers))
+Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))

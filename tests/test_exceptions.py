@@ -1,0 +1,100 @@
+"""What arithmetic of an IPU stops at stops executions, and errors say where it was."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.ipu_strategy import IPUStrategy
+
+STEPS = 32
+PLANTED = 17
+
+
+@pytest.fixture
+def configure():
+    def configured(num_ipus=1, **options):
+        reset_ipu_configuration()
+        config = IPUConfig()
+        config.auto_select_ipus = num_ipus
+        for name, value in options.items():
+            setattr(config.floating_point_behaviour, name, value)
+        config.configure_ipu_system()
+        return IPUStrategy()
+
+    yield configured
+    reset_ipu_configuration()
+
+
+class Root(keras.layers.Layer):
+    def call(self, x):
+        return tf.sqrt(x)
+
+
+class Dividing(keras.optimizers.SGD):
+    """Divides by the gradient, which is 0 where the inputs are."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient / gradient, variable, learning_rate)
+
+
+def made(strategy, layer, optimizer=None, dtype="float32", replicas=1, **options):
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input([1], dtype=dtype),
+                keras.layers.Dense(1, kernel_initializer="ones", use_bias=False, dtype=dtype),
+                *([layer] if layer else []),
+            ]
+        )
+        optimizer = optimizer or keras.optimizers.SGD(1e-3, momentum=0.5)
+        options = {"steps_per_execution": STEPS, **options}
+        model.compile(optimizer, "mse", **options)
+    return model
+
+
+def data(planted, replica=0, replicas=1, dtype="float32"):
+    x = np.ones([2 * STEPS * replicas, 1], dtype)
+    batch = PLANTED * replicas + replica
+    bad = x.copy()
+    bad[2 * batch : 2 * batch + 2] = planted
+    return x, bad
+
+
+@pytest.mark.parametrize("jit_compile", ["auto", True])
+@pytest.mark.parametrize(
+    ("layer", "optimizer", "planted", "kind", "said"),
+    [
+        (Root, None, -1.0, "INV", ["(Sqrt) of", "/root'"]),
+        (Root, None, 0.0, "DIV0", ["(SqrtGrad) in the gradient of", "/root'"]),
+        (None, Dividing, 0.0, "INV", ["(RealDiv)"]),
+        (None, None, 1e30, "OFLO", ["mse/Square"]),
+    ],
+)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_fit(configure, replicas, layer, optimizer, planted, kind, said, jit_compile):
+    strategy = configure(replicas, inv=True, div0=True, oflo=True)
+    optimizer = optimizer and optimizer(1e-3)
+    model = made(
+        strategy, layer and layer(name=layer.__name__.lower()), optimizer, jit_compile=jit_compile
+    )
+    x, bad = data(planted, replicas - 1, replicas)
+    if optimizer is not None:
+        bad[2 * PLANTED * replicas : 2 * (PLANTED + 1) * replicas] = planted
+    y = 3 * x
+    model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
+    before = [v.numpy() for v in model.variables + model.optimizer.variables]
+    with pytest.raises(tf.errors.InternalError, match="Tiles in excepted state") as error:
+        model.fit(bad, y, batch_size=2, shuffle=False, verbose=0)
+    after = [v.numpy() for v in model.variables + model.optimizer.variables]
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+    message = str(error.value)
+    assert f"({kind})" in message
+    for part in said:
+        assert part in message
+    assert f"in step {PLANTED} of" in message
+    assert ("of replica 1" in message) == (replicas == 2 and optimizer is None)
+    history = model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
