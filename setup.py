@@ -8,7 +8,15 @@ from setuptools.command.build_py import build_py
 
 # One name per unit: _cext/<name>.pyx becomes ipu_keras.<name>. No unit needs
 # TensorFlow's or NumPy's headers: TensorFlow's C API is looked up at run time.
-EXTENSIONS = ["_device", "_engine", "_mpi_calls", "_shuffle", "_user_operations", "_xla_calls"]
+EXTENSIONS = [
+    "_device",
+    "_engine",
+    "_mpi_calls",
+    "_rounding",
+    "_shuffle",
+    "_user_operations",
+    "_xla_calls",
+]
 
 # IPU_KERAS_DEBUG=1 builds units that check their indices instead of trusting them.
 DEBUG = os.environ.get("IPU_KERAS_DEBUG") == "1"

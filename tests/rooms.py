@@ -135,7 +135,16 @@ ROOMS = (
             "numpy",
             *TENSORFLOW,
             *PROGRAM,
-            *of("_device", "_xla_calls", "progress", "tracing", "runtime", "device", "host"),
+            *of(
+                "_device",
+                "_rounding",
+                "_xla_calls",
+                "progress",
+                "tracing",
+                "runtime",
+                "device",
+                "host",
+            ),
         ),
     ),
     Room(

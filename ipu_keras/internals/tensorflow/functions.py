@@ -145,25 +145,25 @@ class EagerCall:
         return self._packed(outputs)
 
 
-def defined_like(concrete: Any, definitions: Mapping[str, Any]) -> Any:
+def defined_like(concrete: Any, definitions: Sequence[tuple[str, Any]]) -> Any:
     """Makes a traced function that runs other definitions than those of its graph.
 
     Args:
         concrete: A `tf.ConcreteFunction` whose signature, captures and graph it has.
-        definitions: The new `FunctionDef`s of what it calls, and of itself as the last, by the
-            names that they take the place of.
+        definitions: The new `FunctionDef`s of what it calls, and of itself as the last, each with
+            the name of what it takes the place of.
 
     Returns:
         A `tf.ConcreteFunction`, which keeps the given one alive. Gradients are those of its graph.
     """
     make, context = _ATOMIC.get(), eager_context()
-    for definition in definitions.values():
+    for _, definition in definitions:
         context.add_function_def(definition)
     known = {function.name.decode(): function for function in _with_called(concrete.inference_fn)}
     # A graph is given the function's own children only, so all that is called is among them.
     whole = concrete.inference_fn
     made: list[Any] = []
-    for name, definition in definitions.items():
+    for name, definition in definitions:
         like = known[name]
         made.append(
             make(

@@ -1,0 +1,101 @@
+"""Compares training with halves, as an IPU computes them, with training in float32.
+
+Run `python benchmarks/numerics.py`. All contenders of a model train in this process, an epoch each
+per round and in an order that rotates, and medians of processor time are compared: work of others
+on the machine disturbs them less than it does times of a clock. Before the rounds each trains one
+epoch, which holds tracing and compilation and is shown apart. XLA compiles from the start. Nothing
+is asserted: goals are shown, met or not.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Iterable
+from statistics import median
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("IPU_KERAS_FIRST_STEPS", "0")
+
+import keras
+from models import BATCH_SIZE, WORKLOADS
+from rich.console import Console
+from rich.table import Table
+from tensorflow.python import ipu
+
+STEPS_PER_EXECUTION = 32
+FLOAT32, HALF, MIXED = "float32", "float16", "mixed_float16"
+
+# By model and contender: at most so many times the processor time of float32.
+GOALS = {
+    ("mlp", HALF): 1.2,
+    ("cnn28", HALF): 2.0,
+    ("transformer", HALF): 1.5,
+    ("cnn28", MIXED): 1.5,
+}
+
+
+def build(strategy: ipu.ipu_strategy.IPUStrategy, model: str, policy: str) -> keras.Model:
+    keras.utils.set_random_seed(7)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        with strategy.scope():
+            built = WORKLOADS[model].build()
+            built.compile(
+                keras.optimizers.Adam(epsilon=1e-3),
+                "sparse_categorical_crossentropy",
+                steps_per_execution=STEPS_PER_EXECUTION,
+            )
+    finally:
+        keras.config.set_dtype_policy(before)
+    return built
+
+
+def measured(
+    model: str, contenders: Iterable[str], num_steps: int, num_rounds: int
+) -> dict[str, tuple[float, float]]:
+    """Returns milliseconds of a step, and seconds of the first epoch, by contender."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    x, y = (array[: num_steps * BATCH_SIZE] for array in WORKLOADS[model].make_data())
+    models = {name: build(strategy, model, name) for name in contenders}
+
+    def train(name: str) -> float:
+        start = time.process_time()
+        models[name].fit(x, y, batch_size=BATCH_SIZE, shuffle=False, verbose=0)
+        return time.process_time() - start
+
+    names = list(models)
+    first = {name: train(name) for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for k in range(num_rounds):
+        for place in range(len(names)):
+            name = names[(k + place) % len(names)]
+            times[name].append(train(name))
+    return {name: (median(times[name]) / num_steps * 1e3, first[name]) for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    models = ("mlp", "cnn28", "transformer")
+    parser.add_argument("--models", nargs="*", choices=models, default=models)
+    parser.add_argument("--contenders", nargs="*", default=(FLOAT32, HALF, MIXED))
+    parser.add_argument("--steps", type=int, default=64, help="per epoch")
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    table = Table("model", "numbers", "ms a step", "of float32", "goal", "first epoch, s")
+    for model in options.models:
+        found = measured(model, options.contenders, options.steps, options.rounds)
+        whole = found[FLOAT32][0]
+        for name, (step, first) in found.items():
+            goal = GOALS.get((model, name))
+            ratio = step / whole
+            met = "" if goal is None else f"{goal:.2f}, {'met' if ratio <= goal else 'not met'}"
+            table.add_row(model, name, f"{step:.2f}", f"{ratio:.2f}", met, f"{first:.1f}")
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
