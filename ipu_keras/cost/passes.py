@@ -389,7 +389,7 @@ def _planned(
     """Returns the memory of one IPU, on which the program's values are."""
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
     sets = model.program.compute_sets
-    own = {one.name for one in sets}
+    own = frozenset(one.name for one in sets)
     if model.options.outlining:
         own = with_own_code(sets, model.costs)
     return plan_memory(

@@ -83,7 +83,8 @@ def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
         return way[-1]
 
     sizes = {name: num_elements(value.spec) for name, value in program.values.items()}
-    wanted, fetched = set(), set()
+    wanted: set[str] = set()
+    fetched: set[str] = set()
     for one in program.compute_sets:
         if one.family in _ELEMENTWISE and one.body is None and one.writes:
             result = group_of(one.writes[0].name)

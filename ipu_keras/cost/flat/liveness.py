@@ -62,7 +62,7 @@ class _Order:
         self._uses = Counter(name for one in self._sets for name in set(one.reads))
         self._uses.update(program.results)
         self._made = {v.name: k for k, one in enumerate(self._sets) for v in one.writes}
-        self._followers = defaultdict(list)
+        self._followers: dict[int, list[int]] = defaultdict(list)
         self._readers = defaultdict(list)
         self._done = [False] * len(self._sets)
         self.waits_for = [0] * len(self._sets)
@@ -70,8 +70,9 @@ class _Order:
         for position, one in enumerate(self._sets):
             for name in set(one.reads):
                 self._readers[name].append(position)
-            for maker in {self._complete(name, one, ends) for name in one.reads} - {None}:
-                self._wait(position, maker)
+            for maker in {self._complete(name, one, ends) for name in one.reads}:
+                if maker is not None:
+                    self._wait(position, maker)
         for position, earlier in _readers_of_old_values(program):
             self._wait(position, earlier)
         self._keep_loops_together()
@@ -186,7 +187,7 @@ def _one_update_after_the_other(program: FlatProgram) -> FlatProgram:
 
 def _readers_of_old_values(program: FlatProgram) -> Iterator[tuple[int, int]]:
     """Yields positions that write over a variable, each with one that has to read it before."""
-    readers = defaultdict(list)
+    readers: dict[str, list[int]] = defaultdict(list)
     for position, one in enumerate(program.compute_sets):
         for value in one.writes:
             old = readers.get(program.updates.get(value.name, ""), ())

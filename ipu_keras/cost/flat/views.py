@@ -81,7 +81,7 @@ class _Views:
     def _crossing(self, views: Mapping[str, ComputeSet]) -> frozenset[str]:
         """Returns the names of views that somebody in another part of a pipeline reads."""
         parts: dict[str, set[tuple]] = {}  # of those that read a view, or a view of it
-        for name, one in reversed(views.items()):
+        for name, one in reversed(list(views.items())):
             parts[name] = {one.part}
             for reader in self._readers[name]:
                 through = reader.writes[0].name if reader.writes else ""

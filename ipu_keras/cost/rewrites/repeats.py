@@ -322,12 +322,13 @@ def _with_fixed_slice(
     if sizes == whole:
         return replace(op, kind="reshape", inputs=op.inputs[:1], attributes={})
     places = [numbers.get(_operation(name)) for name in op.inputs[1:]]
-    if None in places:
+    known = [place for place in places if place is not None]
+    if len(known) < len(places):
         return op
     # XLA moves a slice that would end outside to where it ends with its operand.
     start = tuple(
         max(0, min(int(place), length - size))
-        for place, length, size in zip(places, whole, sizes, strict=True)
+        for place, length, size in zip(known, whole, sizes, strict=True)
     )
     limit = tuple(first + size for first, size in zip(start, sizes, strict=True))
     attributes = {"start": start, "limit": limit, "stride": (1,) * len(start)}

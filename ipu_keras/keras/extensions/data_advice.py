@@ -192,7 +192,7 @@ def _of_open_batches(model: Any, method: str, dataset: tf.data.Dataset) -> str:
 
 
 def _lacks_batches(model: Any, leaves: list[tf.TensorSpec]) -> bool:
-    inputs = getattr(model, "inputs", None)
+    inputs: Any = getattr(model, "inputs", None)
     return bool(inputs) and leaves[0].shape.rank == len(inputs[0].shape) - 1
 
 
@@ -202,7 +202,7 @@ def _mended(spec: Any, batch_size: int | None) -> str:
     Args:
         batch_size: The first axis of tensors that do not say it; `None` to leave them.
     """
-    names = ("x", "y", "sample_weight") if isinstance(spec, tuple) else ("x",)
+    names: tuple[str, ...] = ("x", "y", "sample_weight") if isinstance(spec, tuple) else ("x",)
     parts = spec if isinstance(spec, tuple) else (spec,)
     if len(parts) > len(names):
         return ""
@@ -222,9 +222,9 @@ def _expression(name: str, spec: Any, batch_size: int | None) -> str:
         changed = [f"{key!r}: {part}" for key, part in parts.items() if part != f"{name}[{key!r}]"]
         return f"{{**{name}, {', '.join(changed)}}}" if changed else name
     if isinstance(spec, tuple):
-        parts = [_expression(f"{name}[{i}]", part, batch_size) for i, part in enumerate(spec)]
+        members = [_expression(f"{name}[{i}]", part, batch_size) for i, part in enumerate(spec)]
         same = [f"{name}[{i}]" for i in range(len(spec))]
-        return name if parts == same else f"({', '.join(parts)},)"
+        return name if members == same else f"({', '.join(members)},)"
     if spec.dtype == tf.string:
         batch = batch_size or (spec.shape[0] if spec.shape.rank else None) or _BATCH_SIZE
         return f"tf.ensure_shape(tf.cast(layer({name}), tf.int32), ({batch}, length))"
@@ -253,7 +253,7 @@ def _of_py_dataset(dataset: keras.utils.PyDataset) -> Iterator[str]:
 
 
 def _of_generator(model: Any, data: Any, method: str) -> Iterator[str]:
-    inputs = getattr(model, "inputs", None) or ()
+    inputs: Any = getattr(model, "inputs", None) or ()
     shape = (_BATCH_SIZE, *inputs[0].shape[1:]) if len(inputs) == 1 else f"({_BATCH_SIZE}, ...)"
     made_by = getattr(data, "__name__", "make_batches")
     made_by = (
