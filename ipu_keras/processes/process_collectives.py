@@ -107,7 +107,7 @@ def _one_call(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     calls = tf.compat.v1.get_default_graph().get_collection_ref(_LAST)
     token = tf.cast(calls[-1], dtype) if calls else tf.zeros([], dtype)
     given = [*tensors, token]
-    *totals, token = call_module_of(given, version=10, module=_module_for(given))
+    *totals, token = call_module_of(given, version=9, module=_module_for(given))
     calls[:] = [token]
     return totals
 

@@ -27,8 +27,9 @@ _DISTRIBUTIONS = {
     "StatelessTruncatedNormalV2": "truncated_normal",
 }
 # `XlaCallModule` is the only operation of TensorFlow's that reaches functions to which XLA
-# tells the shapes of their results. It takes a module in MLIR, of this version at least.
-_VERSION = 10
+# tells the shapes of their results. It takes a module in MLIR, of a version that TensorFlow 2.19
+# knows too.
+_VERSION = 9
 
 # The kernels draw normal numbers of 16 bits as float32, and round them. Uniform numbers of
 # float16 are made from other bits, and XLA draws the same ones.
