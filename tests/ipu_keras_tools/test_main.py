@@ -247,7 +247,7 @@ def test_suggest_pipeline(folder, capsys):
 
 def test_diff(folder, capsys):
     small, large = (
-        ipu_keras.profile(lambda x: x @ x, tf.TensorSpec((n, n)), name="square") for n in (64, 128)
+        ipu_keras.profile(lambda x: x @ x, tf.TensorSpec((n, n)), name="square") for n in (64, 1024)
     )
     Path("a.json").write_text(small.to_json())
     Path("b.json").write_text(large.to_json())
@@ -352,12 +352,12 @@ class TestOutput:
         assert "there is no standard output" in capsys.readouterr().err
 
     def test_that_nobody_reads_does_not_change_the_answer(self, folder, capsys, monkeypatch):
-        for n in (64, 128):
+        for n in (64, 1024):
             report = ipu_keras.profile(lambda x: x @ x, tf.TensorSpec((n, n)), name="square")
             Path(f"{n}.json").write_text(report.to_json())
         for arguments, code in (
-            (["diff", "64.json", "128.json"], 0),
-            (["diff", "64.json", "128.json", "--max-growth", "5"], 1),
+            (["diff", "64.json", "1024.json"], 0),
+            (["diff", "64.json", "1024.json", "--max-growth", "5"], 1),
             (["--help"], 0),
         ):
             reader, writer = os.pipe()

@@ -101,7 +101,7 @@ def test_what_is_suggested_can_be_assigned():
     with IPUStrategy().scope():
         x = keras.Input((64,))
         h = x
-        for units in (64, 64, 64, 8192):
+        for units in (64, 64, 64, 32768):
             h = keras.layers.Dense(units)(h)
         model = keras.Model(x, h)
         model.set_pipeline_stage_assignment(suggest_pipeline(model, 2, X))
