@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ipu_keras.host.rewrites.replacement import replaced
 from ipu_keras.internals.tensorflow.shapes import static_sizes
-from ipu_keras.internals.tensorflow.xla import barrier
+from ipu_keras.internals.tensorflow.xla import barrier, transposes_products
 from ipu_keras.tracing.as_written import Replaced
 
 # The number of products in each element of the result. Fewer are little beside what reads the
@@ -27,7 +27,7 @@ def wide_products() -> contextlib.AbstractContextManager[list[Replaced]]:
 
     Only the order of summation differs.
     """
-    return replaced({"MatMul"}, _transposed)
+    return replaced({"MatMul"} if transposes_products() else (), _transposed)
 
 
 def _transposed(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | None:

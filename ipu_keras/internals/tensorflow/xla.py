@@ -74,6 +74,16 @@ def call_module_of(
     )
 
 
+def transposes_products() -> bool:
+    """Whether XLA computes a product whose result a barrier keeps from being laid out anew.
+
+    That of TensorFlow 2.19 raises for some ("DotThunk requires all operands and outputs to be in
+    dim0-major layout"); 2.20 was not tried.
+    """
+    major, minor, *_ = tf.__version__.split(".")
+    return (int(major), int(minor)) >= (2, 21)
+
+
 def custom_call(
     tensors: Sequence[tf.Tensor],
     target: str,
