@@ -133,7 +133,8 @@ def test_it_costs_what_ran(make, ordinal, mode):
     assert profiled.model.options == ran.model.options
     assert ran.model.options.steps_per_execution == 8
     assert profiled.cycles_per_step == ran.cycles_per_step
-    assert costs(profiled) == costs(ran)
+    # What does not depend on each other may come in another order.
+    assert sorted(costs(profiled), key=repr) == sorted(costs(ran), key=repr)
     expected = ran.model.memory.peak_by_tile.tolist()
     assert profiled.model.memory.peak_by_tile.tolist() == expected
 

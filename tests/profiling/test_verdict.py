@@ -218,7 +218,7 @@ def test_a_smaller_batch_is_suggested(strategy, monkeypatch):
     lines = caught.value.message.splitlines()
     assert lines[0].startswith("Memory allocation error : Out of memory on tile ")
     (line,) = (line for line in lines if "batch size" in line)
-    assert line.startswith("- batch size 8192: fits, ")
+    assert line.startswith("- batch size 4096: fits, ")
     assert lines.index(line) == 1
     assert lines[0].endswith("Changes that need less memory, by the model:")
     # What is refused can be run with what was suggested.
