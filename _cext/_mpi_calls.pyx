@@ -81,7 +81,12 @@ cdef void* add(const Api* api, const void* given, void* found, int64_t count, in
         if now() - start > 0.002:
             nanosleep(&pause, NULL)
         if limit > 0 and now() - start > limit:
-            return failed(api, "Other processes did not take part in a reduction in time.", 0)
+            return failed(
+                api,
+                "Other processes did not take part in a reduction in time: they have ended, have "
+                "fewer batches, or are late. IPU_KERAS_PROCESS_SECONDS says how long is waited.",
+                0,
+            )
     return failed(api, "MPI_Iallreduce:", code) if code else NULL
 
 

@@ -62,11 +62,11 @@ class IPUMultiWorkerStrategy(IPUStrategy):
         self.extended._cluster_resolver = cluster_resolver
 
     def _make_extended(self, ipu_device: str) -> IPUExtended:
-        kind = _HostVariables if self._variables_on_host else IPUExtended
+        kind = HostVariables if self._variables_on_host else IPUExtended
         return kind(self, ipu_device)
 
 
-class _HostVariables(IPUExtended):
+class HostVariables(IPUExtended):
     """Answers what TensorFlow asks of a strategy whose variables are on the host."""
 
     @property

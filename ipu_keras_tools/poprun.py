@@ -18,6 +18,24 @@ _WITH_VALUE = (
 )
 _SWITCHES = ("--offline-mode", "--synchronise-python-packages")
 
+# What scripts tell Open MPI's `mpirun`, in the words of MPICH's; and what that one does not need,
+# with the number of words that follow.
+_MPICH_WORDS = {"--tag-output": "-prepend-rank", "-tag-output": "-prepend-rank"}
+_OPEN_MPI_ONLY = {
+    "--allow-run-as-root": 0,
+    "--oversubscribe": 0,
+    "--bind-to": 1,
+    "--map-by": 1,
+    "--mca": 2,
+    "-mca": 2,
+}
+
+# Runs an instance, whose output is dropped unless it is a certain one. The launchers of MPICH and
+# Open MPI say the rank in one of these variables.
+_ONLY_FROM = (
+    'if [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = "$0" ]; then exec "$@"; fi; exec "$@" >/dev/null'
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Starts the instances, and waits for them.
@@ -69,6 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-replicas", type=_positive, help="of all instances; one in each")
     parser.add_argument("--ipus-per-replica", type=_positive, default=1, help="IPUs of a replica")
     parser.add_argument("--host", "--hosts", help="this machine")
+    parser.add_argument("--tag-output", action="store_true", help="print the rank of each line")
+    parser.add_argument(
+        "--only-output-from-instance", type=int, metavar="RANK", help="drop what others print"
+    )
     parser.add_argument("--mpi-local-args", default="", help="words for `mpirun`")
     parser.add_argument("--mpi-global-args", default="", help="words for `mpirun`")
     parser.add_argument("--executable-cache-path", help="a folder for compiled programs")
@@ -100,8 +122,36 @@ def _mpirun() -> str | None:
 
 
 def _command(mpirun: str, given: argparse.Namespace) -> list[str]:
-    options = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
-    return [mpirun, "-n", str(given.num_instances), *options, *given.program]
+    words = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
+    if given.tag_output:
+        words.append("--tag-output")
+    program = given.program
+    if given.only_output_from_instance is not None:
+        program = ["sh", "-c", _ONLY_FROM, str(given.only_output_from_instance), *program]
+    options = _of_mpich(words) if _is_mpich(mpirun) else _of_open_mpi(words)
+    return [mpirun, "-n", str(given.num_instances), *options, *program]
+
+
+def _is_mpich(mpirun: str) -> bool:
+    said = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
+    return "HYDRA" in said.stdout.upper()
+
+
+def _of_mpich(words: Sequence[str]) -> list[str]:
+    found, left = [], iter(words)
+    for word in left:
+        if word in _OPEN_MPI_ONLY:
+            for _ in range(_OPEN_MPI_ONLY[word]):
+                next(left, None)
+        else:
+            found.append(_MPICH_WORDS.get(word, word))
+    return found
+
+
+def _of_open_mpi(words: Sequence[str]) -> list[str]:
+    """Adds what Open MPI wants to be told of more instances than cores, and of the user root."""
+    needed = ["--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+    return [*(word for word in needed if word not in words), *words]
 
 
 def _environment(given: argparse.Namespace, num_replicas: int) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ class IPUMultiReplicaStrategy(IPUStrategy):
         super().__init__(ipu_device)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
-        return _Extended(self, ipu_device, self._world.size, self._adds_up)
+        return ExtendedToProcesses(self, ipu_device, self._world.size, self._adds_up)
 
     @property
     def world(self) -> World:
@@ -71,7 +71,7 @@ class IPUMultiReplicaStrategy(IPUStrategy):
         return config
 
 
-class _Extended(IPUExtended):
+class ExtendedToProcesses(IPUExtended):
     """Adds up gradients over processes, and has variables begin with the same values."""
 
     def __init__(self, strategy: IPUStrategy, device: str, num_processes: int, adds_up: bool):

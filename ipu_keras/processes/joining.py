@@ -19,9 +19,9 @@ _FUNCTIONS = ("MPI_Iallreduce", "MPI_Test", "MPI_Error_string")
 _TYPES = {4: "INT32_T", 5: "INT64_T", 8: "UINT32_T", 9: "UINT64_T", 11: "FLOAT", 12: "DOUBLE"}
 _FLOAT16 = 10
 
-# How long a reduction waits for the other processes. A launcher ends all when one is killed; those
-# that were started by hand have nobody who does.
-_WAIT = "IPU_KERAS_PROCESS_SECONDS"
+# How many seconds a reduction waits for the other processes, and how many if nothing is said: one
+# that has ended, or has fewer batches, would be waited for without end. 0 waits without end.
+_WAIT, _PATIENCE = "IPU_KERAS_PROCESS_SECONDS", "600"
 
 
 def joined() -> Any:
@@ -42,6 +42,22 @@ def joined() -> Any:
         if communicator.size > 1:
             _end_all_with_an_error(communicator)
     return SYSTEM.communicator
+
+
+def patience() -> float:
+    """Returns the seconds that a process waits for the others; 0 if without end.
+
+    Raises:
+        ValueError: The environment has no such number.
+    """
+    text = os.environ.get(_WAIT, _PATIENCE)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{_WAIT} must be a number of seconds, 0 or more. Received: {text!r}")
+    return seconds
 
 
 def _mpi4py() -> Any:
@@ -77,7 +93,7 @@ def _tell_programs(mpi: Any, communicator: Any) -> None:
         # As the two families of libraries define MPI_IN_PLACE and MPI_STATUS_IGNORE.
         placed=1 if is_open_mpi else 2**64 - 1,
         ignored=0 if is_open_mpi else 1,
-        seconds=float(os.environ.get(_WAIT, "0")),
+        seconds=patience(),
         handles={number: (_handle(mpi, kind), kind.Get_size()) for number, kind in types.items()},
     )
     register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), FUNCTION)

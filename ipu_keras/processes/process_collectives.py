@@ -9,7 +9,8 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.xla import call_module_of
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.processes.joining import FUNCTION, joined
+from ipu_keras.processes.joining import FUNCTION
+from ipu_keras.processes.timed_messages import gathered, handed_on
 
 # MLIR's names of the types that can be added up.
 _TYPES = {
@@ -71,7 +72,7 @@ def all_gather(tensor: Any) -> tf.Tensor:
     if world.size == 1:
         return tensor
     if tf.executing_eagerly():
-        return tf.constant(np.concatenate(joined().allgather(tensor.numpy())))
+        return tf.constant(np.concatenate(gathered(tensor.numpy())))
     # All parts but a process's own are zeros, so that their sum is all of them.
     before, after = world.rank, world.size - world.rank - 1
     rest = [[0, 0]] * (tensor.shape.rank - 1)
@@ -86,17 +87,17 @@ def broadcast(tensor: Any, root: int) -> tf.Tensor:
     if SYSTEM.world.size == 1:
         return tensor
     if tf.executing_eagerly():
-        return tf.constant(joined().bcast(tensor.numpy(), root))
+        return tf.constant(handed_on(tensor.numpy(), root))
     own = tensor if SYSTEM.world.rank == root else tf.zeros_like(tensor)
     (found,) = all_reduce([own])
     return found
 
 
 def _sum_of(array: np.ndarray) -> np.ndarray:
-    # The order in which MPI adds may depend on the size of a message, but not on the process.
-    gathered = joined().allgather(array)
-    total = gathered[0].copy()
-    for other in gathered[1:]:
+    # In the order of the ranks, and so with the same bits in all processes.
+    first, *others = gathered(array)
+    total = first.copy()
+    for other in others:
         total += other
     return total
 

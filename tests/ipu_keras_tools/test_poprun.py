@@ -1,7 +1,10 @@
 """What `poprun` starts, and what it tells the instances."""
 
+import shlex
+
 import pytest
 
+from ipu_keras_tools import poprun
 from ipu_keras_tools.poprun import main
 
 
@@ -27,7 +30,29 @@ def test_the_command_and_the_variables(capsys):
         "TF_POPLAR_FLAGS=--executable_cache_path=/cache",
     ]
     assert words[7].endswith("mpirun")
-    assert " ".join(words[8:]) == "-n 2 --tag-output python train.py --epochs 3"
+    assert " ".join(words[8:]) == "-n 2 -prepend-rank python train.py --epochs 3"
+
+
+@pytest.mark.parametrize(
+    ("of_mpich", "expected"),
+    [
+        (True, ["-prepend-rank", "-verbose"]),
+        (False, ["--oversubscribe", "--mca", "btl", "tcp,self", "--tag-output", "-verbose"]),
+    ],
+)
+def test_the_words_of_the_launcher_that_is_there(monkeypatch, capsys, of_mpich, expected):
+    monkeypatch.setattr(poprun, "_is_mpich", lambda mpirun: of_mpich)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    words = "--mpi-global-args=--mca btl tcp,self --tag-output -verbose"
+    assert main([words, "--dry-run", "true"]) == 0
+    command = shlex.split(capsys.readouterr().out)
+    assert command[command.index("-n") :] == ["-n", "1", *expected, "true"]
+
+
+def test_output_of_one_instance_only(capfd):
+    options = ["--num-instances", "3", "--only-output-from-instance", "1"]
+    assert main([*options, "sh", "-c", 'echo "rank $PMI_RANK"']) == 0
+    assert capfd.readouterr().out == "rank 1\n"
 
 
 def test_options_of_machines_are_named(capsys):

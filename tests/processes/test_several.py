@@ -30,7 +30,7 @@ def test_operations_of_three_processes(tmp_path):
     reduced = [[2.0, 0.5], [1.0, 0.5, 2.0, 0.5, 3.0, 0.5], [3.0, 0.5]]
     assert [one["eager"] for one in found] == [reduced] * 3
     assert [one["graph"] for one in found] == [reduced] * 3
-    assert [one["ragged"] for one in found] == [[[0, 1, 1, 2, 2, 2]]] * 3
+    assert [one["ragged"] for one in found] == [[[0, 1, 1, 2, 2, 2], [7.5]]] * 3
 
 
 @pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 4), (2, 1)])
@@ -49,3 +49,19 @@ def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
 def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
     _, said = run(2, tmp_path / "of", "fails", 1, 1, fails=True)
     assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said
+
+
+@pytest.mark.parametrize(("on_host", "device"), [(0, "IPU:0"), (1, "CPU:0")])
+def test_loops_of_ones_own_add_gradients_up(tmp_path, on_host, device):
+    """Both begin with process 0's value; the gradients are [2, 10], the second update 1.5 times."""
+    found, _ = run(2, tmp_path / "of", "loop", on_host)
+    assert [one["device"] for one in found] == [device] * 2
+    expected = [1 - 0.1 * 2 * 2.5, 2 - 0.1 * 10 * 2.5]
+    np.testing.assert_allclose([one["variable"] for one in found], [expected] * 2, rtol=1e-6)
+
+
+def test_a_process_that_has_ended_is_not_waited_for_without_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "3")
+    _, said = run(2, tmp_path / "of", "ends", 1, 1, fails=True)
+    assert "Other processes did not take part in a reduction in time" in said
+    assert "rank 0 of 2 failed" in said

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python import ipu
 from tensorflow.python.ipu import horovod as hvd
+from tensorflow.python.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from tensorflow.python.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
 
 
@@ -26,8 +27,30 @@ def operations():
         return [np.asarray(each).tolist() for each in found]
 
     eager = [hvd.allreduce(own), hvd.allgather(own), hvd.broadcast(own, hvd.size() - 1)]
+    halves = hvd.allreduce(tf.constant([1.5 + hvd.rank()], tf.float16), op=hvd.Sum)
     ragged = hvd.allgather(tf.fill([hvd.rank() + 1], hvd.rank()))
-    return {"eager": of(eager), "graph": of(all_three(own)), "ragged": of([ragged])}
+    return {"eager": of(eager), "graph": of(all_three(own)), "ragged": of([ragged, halves])}
+
+
+def own_loop(on_host):
+    """Sums of gradients, of a function for `run`, with momentum that is on the host or not."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    strategy = IPUHorovodStrategy(variables_on_host=bool(on_host))
+    with strategy.scope():
+        variable = keras.Variable([1.0 + hvd.rank(), 2.0])
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
+        optimizer.build([variable])
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * x)
+        optimizer.apply([tape.gradient(loss, variable.value)], [variable])
+        return loss
+
+    for _ in range(2):
+        strategy.run(step, [tf.constant([1.0, 10.0 * hvd.rank()])])
+    return {"variable": variable.numpy().tolist(), "device": variable.value.device[-5:]}
 
 
 def training(num_ipus, accumulated):
@@ -66,5 +89,7 @@ hvd.init()
 folder, what, *numbers = sys.argv[1:]
 if what == "fails" and hvd.rank() == 1:
     raise ValueError("bad sample 17")
-found = operations() if what == "operations" else training(*map(int, numbers))
+if what == "ends" and hvd.rank() == 1:
+    sys.exit()
+found = {"operations": operations, "loop": own_loop}.get(what, training)(*map(int, numbers))
 Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))
