@@ -41,13 +41,14 @@ def subject_of(text: str) -> Any:
             f"arguments and makes one. Received: {found!r} of type {type(found).__name__}"
         )
     parameters = inspect.signature(found).parameters.values()
-    if any(one.name == "weights" for one in parameters):
-        # As of `keras.applications`: they would be downloaded, and no step costs more for them.
-        return found(weights=None)
     takes_tensors = any(
         one.default is one.empty and one.kind != one.VAR_KEYWORD for one in parameters
     )
-    return found if takes_tensors else found()
+    if takes_tensors:
+        return found
+    # Those of `keras.applications` would be downloaded, and no step costs more or less for them.
+    without = {"weights": None} if any(one.name == "weights" for one in parameters) else {}
+    return found(**without)
 
 
 def spec_of(text: str) -> Any:

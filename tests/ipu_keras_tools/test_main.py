@@ -40,6 +40,9 @@ def sized(units=8):
 def product(x, y):
     return x @ y
 
+def weighed(x, weights):
+    return x @ weights
+
 number = 3
 """
 
@@ -166,6 +169,10 @@ class TestProfile:
     def test_an_application_of_keras_needs_no_weights(self, folder, capsys):
         code, out = run(capsys, "profile", "keras.applications:MobileNetV2", "1x224x224x3")
         assert (code, out.partition(" ")[0]) == (0, "mobilenetv2_1.00_224.predict")
+
+    def test_weights_may_be_what_a_function_is_given(self, folder, capsys):
+        code, out = run(capsys, "profile", "models:weighed", "8x64", "64x4")
+        assert (code, out.partition(" ")[0]) == (0, "weighed")
 
     def test_a_function_and_options(self, folder, capsys):
         code, out = run(

@@ -103,7 +103,9 @@ def _of_sizes(model: Any, method: str, arguments: Mapping[str, Any], samples: in
     split = arguments.get("validation_split") or 0.0
     trained = math.floor(samples * (1.0 - split))
     held_back = samples - trained
-    steps = model.steps_per_execution or 1
+    # Executions of all replicas take so many batches.
+    on_ipu = getattr(model, "_ipu", None)
+    steps = (model.steps_per_execution or 1) * (1 if on_ipu is None else on_ipu.num_replicas)
     if not trained % (asked * steps) and not held_back % (asked * steps):
         return
     # One size for both parts, if there is one.
@@ -134,7 +136,7 @@ def _divisor(samples: int, asked: int, steps: int) -> int | None:
     `None` if it would be over four times smaller or larger, unless there are fewer samples.
 
     Args:
-        steps: Steps of each execution, which the number of batches must be a multiple of.
+        steps: Batches of an execution, which the number of batches must be a multiple of.
     """
     least = 1 if samples < asked else max(asked // 4, 1)
     sizes = [size for size in range(least, 4 * asked + 1) if samples % (size * steps) == 0]

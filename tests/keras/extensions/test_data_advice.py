@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu_keras.config import IPUConfig
+from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.keras.extensions.data_advice import data_advice
+from ipu_keras.machine.system import SYSTEM
 
 # The first lines, the lines that their error advises, what else it names, and what runs then.
 PAIRS = "dataset = tf.data.Dataset.from_tensor_slices((x, y))"
@@ -244,3 +247,25 @@ def test_what_advice_raises_does_not_hide_the_error(strategy):
     model.compile("sgd", "mse")
     with pytest.raises(LookupError, match="no such file"):
         model.fit(Broken())
+
+
+@pytest.fixture
+def two_replicas():
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    yield IPUStrategy()
+    SYSTEM.reset()
+
+
+def test_replicas_and_executions_divide_the_batches(names, two_replicas):
+    """Of 1,000 samples, whole executions of 2 replicas x 4 steps take 25 samples in a batch."""
+    with two_replicas.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", "mse", steps_per_execution=4)
+    x = names["x"]
+    with pytest.raises(ValueError) as raised:
+        model.predict(x, batch_size=20)
+    assert "`batch_size=25`" in raised.value.__notes__[-1]
+    assert model.predict(x, batch_size=25, verbose=0).shape == (1000, 3)
