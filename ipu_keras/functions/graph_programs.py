@@ -88,7 +88,7 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
         program.synchronize()
         if program.begun is not None:
             program.begun.begin()
-    with device.engine.running():
+    with device.engine.running([program.executable for program in programs]):
         yield
     for program in programs:
         program.note_execution()
