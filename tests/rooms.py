@@ -139,6 +139,7 @@ ROOMS = (
                 "_device",
                 "_rounding",
                 "_xla_calls",
+                "processes",
                 "progress",
                 "tracing",
                 "runtime",

@@ -150,7 +150,7 @@ def _end_all_with_an_error(communicator: Any) -> None:
 
 @contextlib.contextmanager
 def _executing(what: Callable[[], str]) -> Iterator[None]:
-    """While this is open, an execution runs; its first call of MPI has all processes agree on it."""
+    """While this is open, an execution runs, on which its first call of MPI has all agree."""
     announce(what())
     try:
         yield

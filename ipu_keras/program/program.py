@@ -86,6 +86,8 @@ class Program:
         accumulation: How often `update` runs, and on what.
         num_replicas: Copies of the program that run at the same time, each on data of its
             own. Batch k is for replica k modulo their number. `update` gets the sum over all.
+        num_processes: Processes that run the program together, over which that sum is as well;
+            1 if `update` sees to it, or nobody.
         own_updates: Whether `update` gets a replica's own gradients instead, and writes variables
             that each replica has for itself.
         compiled: `True` or `False` when the user asked for XLA or ruled it out, `None` to let
@@ -119,6 +121,7 @@ class Program:
     update_modes: tuple[OutfeedMode, ...] = ()
     accumulation: Accumulation = Accumulation()
     num_replicas: int = 1
+    num_processes: int = 1
     own_updates: bool = False
     pipeline: Pipeline | None = None
     compiled: bool | None = None

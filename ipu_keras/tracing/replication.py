@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import attribute_scope, is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.xla import custom_call, replica_id
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing.concrete import called_functions
 
 # XLA lowers a custom call of any name and of tensors of any type, and keeps its text. XLA's own
@@ -139,6 +140,20 @@ def current_replicas() -> int:
     return max(1, replicas.count // replicas.ipus_each)
 
 
+def all_replicas() -> int:
+    """Returns how many replicas exchange values in what is traced: those of all processes.
+
+    Outside of `replicated` it is 1, as nothing is known of those that will run it.
+    """
+    return 1 if _replicas.get() is None else current_replicas() * SYSTEM.joint_world.size
+
+
+def is_for_all_replicas() -> bool:
+    """Whether a user's function is traced, in which each replica says what they exchange."""
+    replicas = _replicas.get()
+    return replicas is not None and replicas.shards == "shared"
+
+
 def note_shards(graph: Any, count: int) -> None:
     """Notes in the graph of a function that it has at least `count` shards.
 
@@ -203,6 +218,8 @@ def ipus_of_shards(num_shards: int) -> int:
 @dataclass(frozen=True)
 class ReplicaGroups:
     """Replicas in groups of neighbours, whose `size` divides their number, that exchange values.
+
+    They are those of all processes.
 
     Example:
 
@@ -273,17 +290,22 @@ def is_marked_alone(graph: Any) -> bool:
 
 
 def replica_index(name: str | None = None) -> tf.Tensor:
-    """Returns the number of the replica that runs this, a scalar of type int32."""
-    if current_replicas() == 1:
+    """Returns the number of the replica that runs this, among those of all processes, as int32."""
+    several = all_replicas() > 1
+    first = SYSTEM.joint_world.rank * current_replicas() if several else 0
+    if not several:
         mark_alone()
-        return tf.constant(0, name=name)
+    if current_replicas() == 1:
+        return tf.constant(first, name=name)
     graph = tf.compat.v1.get_default_graph()
     # It is made outside of loops and branches, which get it as any other value; so only
     # outermost graphs have to be searched for it.
     while is_branch_or_loop(graph):
         graph = graph.outer_graph
     with graph.as_default():
-        return replica_id(name)
+        index = replica_id(name)
+        # Processes have equal operations, by which they know that they run the same.
+        return index + first if SYSTEM.joint_world.size > 1 else index
 
 
 def collective_of(op: tf.Operation) -> Collective | None:
