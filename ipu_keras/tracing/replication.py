@@ -19,6 +19,7 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.functions import attribute_scope, is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.xla import custom_call, replica_id
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import ALONE, World
 from ipu_keras.tracing.concrete import called_functions
 
 # XLA lowers a custom call of any name and of tensors of any type, and keeps its text. XLA's own
@@ -51,11 +52,13 @@ class _Replicas:
 
     Args:
         shards: What shards mean, as for `replicated`.
+        world: The processes that have as many each.
         is_known: Whether something in the trace depends on how many replicas there are.
     """
 
     count: int
     shards: Shards
+    world: World
     ipus_each: int = 1
     is_known: bool = False
 
@@ -101,13 +104,16 @@ def need_replicas(count: int) -> None:
 
 
 @contextlib.contextmanager
-def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[None]:
+def replicated(
+    num_replicas: int, *, shards: Shards = "counted", world: World | None = None
+) -> Iterator[None]:
     """While a function is traced, says how many replicas will run it together.
 
     Args:
         shards: `"shared"` if a trace with shards has fewer replicas, on as many IPUs together;
             `"counted"` if `num_replicas` takes shards into account already; `"refused"` if each
             replica has one IPU, so that shards are an error.
+        world: The processes that have as many each; `None` for those of the configuration.
 
     Example:
 
@@ -123,7 +129,8 @@ def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[Non
         )
     needs = _needs.get()
     ipus_each = 1 if needs is None or shards != "shared" else needs.ipus_each
-    token = _replicas.set(_Replicas(num_replicas, shards, ipus_each))
+    world = SYSTEM.joint_world if world is None else world
+    token = _replicas.set(_Replicas(num_replicas, shards, world, ipus_each))
     try:
         yield
     finally:
@@ -145,7 +152,12 @@ def all_replicas() -> int:
 
     Outside of `replicated` it is 1, as nothing is known of those that will run it.
     """
-    return 1 if _replicas.get() is None else current_replicas() * SYSTEM.joint_world.size
+    return current_replicas() * _world().size
+
+
+def _world() -> World:
+    replicas = _replicas.get()
+    return ALONE if replicas is None else replicas.world
 
 
 def is_for_all_replicas() -> bool:
@@ -291,9 +303,8 @@ def is_marked_alone(graph: Any) -> bool:
 
 def replica_index(name: str | None = None) -> tf.Tensor:
     """Returns the number of the replica that runs this, among those of all processes, as int32."""
-    several = all_replicas() > 1
-    first = SYSTEM.joint_world.rank * current_replicas() if several else 0
-    if not several:
+    first = _world().rank * current_replicas()
+    if all_replicas() == 1:
         mark_alone()
     if current_replicas() == 1:
         return tf.constant(first, name=name)
@@ -305,7 +316,7 @@ def replica_index(name: str | None = None) -> tf.Tensor:
     with graph.as_default():
         index = replica_id(name)
         # Processes have equal operations, by which they know that they run the same.
-        return index + first if SYSTEM.joint_world.size > 1 else index
+        return index + first if _world().size > 1 else index
 
 
 def collective_of(op: tf.Operation) -> Collective | None:

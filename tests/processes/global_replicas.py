@@ -10,11 +10,15 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import keras
 import numpy as np
+import popart
 import popdist
+import popdist.popart
 import popdist.tensorflow
 import tensorflow as tf
 from tensorflow.python import ipu
+from tensorflow.python.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
 from tensorflow.python.ipu.ops import (
     all_to_all_op,
     cross_replica_ops,
@@ -149,12 +153,81 @@ def pipeline():
         return {"weights": weights(running), "losses": np.size(running.run(losses))}
 
 
+def popart_session():
+    """A PopART session that accumulates over two micro-batches, with a mean of all gradients."""
+    popdist.init()
+    options = popdist.popart.configureSessionOptions(popart.SessionOptions())
+    options.enableGradientAccumulation, options.accumulationFactor = True, 2
+    options.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+    rng = np.random.default_rng(1)
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 8]))
+    hidden = builder.addInitializedInputTensor(rng.normal(size=(8, 16)).astype("f4") / 4)
+    out = builder.addInitializedInputTensor(rng.normal(size=(16, 1)).astype("f4") / 4)
+    found = builder.aiOnnx.tanh([builder.aiOnnx.matmul([x, hidden])])
+    found = builder.aiOnnx.matmul([found, out])
+    index = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([found, found])])
+    flow = popart.DataFlow(8, {index: popart.AnchorReturnType("All")})
+    session = popart.TrainingSession(
+        builder.getModelProto(),
+        flow,
+        index,
+        popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (0.5, False)}),
+        popdist.popart.getDevice(),
+        userOptions=options,
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    local, total = popdist.getNumLocalReplicas(), popdist.getNumTotalReplicas()
+    first = popdist.getReplicaIndexOffset()
+    fed = rng.normal(size=(8, 2, total, 4, 8)).astype("f4")[:, :, first : first + local]
+    fed = np.ascontiguousarray(fed if local > 1 else fed[:, :, 0])
+    for _ in range(2):
+        session.run(popart.PyStepIO({x: fed}, session.initAnchorArrays()))
+    session.weightsToHost()
+    kept = {name: np.empty(shape, "f4") for name, shape in ((hidden, (8, 16)), (out, (16, 1)))}
+    session.readWeights(popart.PyWeightsIO(kept))
+    return {"weights": [float(x) for each in kept.values() for x in each.ravel()]}
+
+
+def own_loop():
+    """A loop of one's own under the strategy: its optimizer adds up over all replicas."""
+    offset, local = configured()
+    strategy = IPUMultiReplicaStrategy()
+    with strategy.scope():
+        net = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8, "tanh", use_bias=False)])
+        variable = net.trainable_variables[0]
+        optimizer = keras.optimizers.Adam(0.01)
+        optimizer.build([variable])
+    # `run` gives all replicas of a process the same data, of which each takes its own part.
+    x = np.random.default_rng(0).normal(size=(popdist.getNumTotalReplicas(), 4, 8)).astype("f4")
+
+    @tf.function
+    def step(x):
+        own = x[replication_ops.replication_index()]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(net(own) ** 2)
+        optimizer.apply([tape.gradient(loss, variable.value)], [variable])
+
+    with strategy.scope():
+        variable.assign(np.linspace(-1, 1, 64, dtype="f4").reshape(8, 8))
+        for _ in range(20):
+            strategy.run(step, [tf.constant(x)])
+    return {"weights": variable.numpy().ravel().tolist()}
+
+
 def weights(running):
     found = running.run(tf1.trainable_variables())
     return np.concatenate([each.ravel() for each in found]).tolist()
 
 
 folder, what, *numbers = sys.argv[1:]
-runs = {"collectives": collectives, "session": session, "pipeline": pipeline}
+runs = {
+    "collectives": collectives,
+    "loop": own_loop,
+    "pipeline": pipeline,
+    "popart": popart_session,
+    "session": session,
+}
 found = runs[what](*map(int, numbers))
 Path(folder, f"{popdist.getInstanceIndex()}.json").write_text(json.dumps(found))

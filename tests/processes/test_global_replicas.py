@@ -77,6 +77,15 @@ def test_a_session_trains_as_in_one_process(run):
     check_weights(one, run("session", 2, 4, 1), 1e-5 * largest)
 
 
+def test_a_popart_session_trains_as_in_one_process(run):
+    check_weights(run("popart", 1, 2), run("popart", 2, 2), 1e-6)
+
+
+def test_a_loop_of_ones_own_trains_as_in_one_process(run):
+    one = run("loop", 1, 4)
+    check_weights(one, run("loop", 2, 4), 1e-5 * np.abs(one[0]["weights"]).max())
+
+
 def test_a_pipeline_trains_as_in_one_process(run):
     one = run("pipeline", 1, 2, ipus_each=2)
     two = run("pipeline", 2, 2, ipus_each=2)

@@ -140,9 +140,8 @@ def _exchanged(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.T
         starts = range(0, count, groups.size)
         parts = [_results_of(collective, values[k : k + groups.size]) for k in starts]
         return list(itertools.chain(*parts))
-    mine = range(SYSTEM.joint_world.rank * count, (SYSTEM.joint_world.rank + 1) * count)
-    is_sum = collective.operation == "add" and groups.size == groups.num_replicas
-    if is_sum and len(mine) * SYSTEM.joint_world.size == groups.num_replicas:
+    mine = range(SYSTEM.world.rank * count, (SYSTEM.world.rank + 1) * count)
+    if collective.operation == "add" and groups.size == groups.num_replicas:
         (total,) = all_reduce([tf.add_n(values)])
         if collective.kind == "all-reduce":
             return [total] * count

@@ -286,13 +286,14 @@ def _check_traced_for(concrete: Any, num_replicas: int) -> None:
     for name, graph in graphs.items():
         collectives = filter(None, map(collective_of, graph.get_operations()))
         numbers = {collective.groups.num_replicas for collective in collectives}
-        numbers -= {num_replicas}  # that leave out other processes
-        numbers |= {1} if is_marked_alone(graph) else set()
+        # Those of all processes, or without other ones.
+        numbers -= {num_replicas, num_replicas * SYSTEM.world.size}
         total = num_replicas * SYSTEM.joint_world.size
-        if numbers - {total}:
+        numbers |= {1} - {total} if is_marked_alone(graph) else set()
+        if numbers:
             raise ValueError(
                 f"The collectives of a function must be traced for the replicas that run it. "
-                f"Received: {name!r}, traced for {min(numbers - {total})} of them and "
+                f"Received: {name!r}, traced for {min(numbers)} of them and "
                 f"used with {total}. TensorFlow keeps the trace of a `tf.function`: "
                 "take that decorator off the function, or use it with one number of replicas."
             )
