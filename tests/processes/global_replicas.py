@@ -192,7 +192,7 @@ def popart_session():
 
 def own_loop():
     """A loop of one's own under the strategy: its optimizer adds up over all replicas."""
-    offset, local = configured()
+    configured()
     strategy = IPUMultiReplicaStrategy()
     with strategy.scope():
         net = keras.Sequential([keras.Input((8,)), keras.layers.Dense(8, "tanh", use_bias=False)])
