@@ -112,8 +112,8 @@ def execute_on_instances(
     Args:
         instances: The numbers of these instances.
         function: The function to call.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
+        args: What the function is called with, in these instances only.
+        kwargs: The same by name.
 
     Returns:
         What the function returns; `None` in the other instances.
