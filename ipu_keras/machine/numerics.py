@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
+
 
 class FloatingPointException(enum.Enum):
     """What arithmetic may meet that stops an IPU, by the names of its flags."""
@@ -19,10 +21,12 @@ class Numerics:
     Args:
         nanoo: Whether a half that overflows becomes NaN; else it becomes 65504, the largest.
         stops_at: The exceptions that stop an execution.
+        rounding: When numbers are rounded to halves at random, where no scope says so.
     """
 
     nanoo: bool = False
     stops_at: frozenset[FloatingPointException] = frozenset()
+    rounding: StochasticRoundingBehaviour = StochasticRoundingBehaviour.OFF
 
     @property
     def shows_overflow(self) -> bool:
