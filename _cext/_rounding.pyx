@@ -94,8 +94,8 @@ cdef extern from *:
         return x ^ (x >> 31);
     }
 
-    /* The bits of element `i` of a result: the hash `lowbias32` (C. Wellons, "Prospecting for hash
-       functions", 2018) of its position, with half of the key before and half of it within. */
+    /* Number `i` of a result: the hash `lowbias32` (C. Wellons, "Prospecting for hash functions",
+       2018) of its position, with half of the key before and half of it within. */
     static inline uint32_t drawn(uint32_t i, uint32_t before, uint32_t within) {
         uint32_t x = i + before;
         x = (x ^ (x >> 16)) * 0x7FEB352Du ^ within;
@@ -103,49 +103,68 @@ cdef extern from *:
         return x ^ (x >> 16);
     }
 
-    /* To one of the two halves around a number, the nearer the likelier, as float32: bits at random
-       are added below the last one of the half, and what is below that is cut off. Masks, and no
-       conditions, are what gcc makes vectors of. Results from 65536 on are no halves. */
-    static inline uint32_t random_half(uint32_t bits, uint32_t bits_drawn) {
+    /* To one of the two halves around a number, the nearer the likelier, as float32: 13 bits at
+       random are added below the last one of the half, and what is below that is cut off. Below
+       2^-14 halves lie 2^-24 apart, as floats from there on do if so many bits are cut off. Masks,
+       and no conditions, are what gcc makes vectors of. Results from 65536 on are no halves. */
+    static inline uint32_t random_half(uint32_t bits, uint32_t added) {
         uint32_t sign = bits & 0x80000000u, size = bits ^ sign;
-        uint32_t is_subnormal = -(uint32_t)(size < 0x38800000u);
-        uint32_t normal = (size + (bits_drawn >> 19)) & 0xFFFFE000u;
-        /* Below 2^-14 halves lie 2^-24 apart, so here are 21 bits below the last one. */
-        uint32_t units = (uint32_t)(int32_t)(float_of(size & is_subnormal) * 0x1p45f);
-        uint32_t subnormal = bits_of((float)(int32_t)((units + (bits_drawn >> 11)) >> 21) * 0x1p-24f);
-        return sign | (normal & ~is_subnormal) | (subnormal & is_subnormal);
+        float moved = float_of(0x38800000u & -(uint32_t)(size < 0x38800000u));
+        uint32_t cut = (bits_of(float_of(size) + moved) + added) & 0xFFFFE000u;
+        return sign | bits_of(float_of(cut) - moved);
     }
 
-    static inline float random_or_limited(float x, uint32_t bits_drawn, int overflow) {
+    static inline float random_or_limited(float x, uint32_t added, int overflow) {
         int is_large = (bits_of(x) & 0x7FFFFFFFu) >= 0x47800000u;
-        float found = is_large ? x : float_of(random_half(bits_of(x), bits_drawn));
+        float found = is_large ? x : float_of(random_half(bits_of(x), added));
         return widened(limited(nearest_half(found), x, overflow));
     }
 
     /* What an operation has of its own is one number: a salt, and above what becomes of overflows. */
     enum { BITS_OF_OVERFLOW = 2 };
 
-    enum { ELEMENTS_OF_BLOCK = 256, BLOCKS_OF_KEY = 1 << 22 };
+    /* Each number that is drawn serves two elements of a block. */
+    enum { NUMBERS_OF_BLOCK = 128, ELEMENTS_OF_BLOCK = 256, BLOCKS_OF_KEY = 1 << 24 };
 
     #if defined(__x86_64__) && defined(__GNUC__)
-    /* Vectors of 256 bits; which CPU it is shows at run time. */
-    #define WITH_WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
+    /* Vectors of 512 or 256 bits; which CPU it is shows at run time. */
+    #define WITH_WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
     #else
     #define WITH_WIDE_VECTORS
     #endif
 
+    static inline uint32_t added_to_first(uint32_t number) { return number & 0x1FFFu; }
+    static inline uint32_t added_to_second(uint32_t number) { return number >> 19; }
+
     /* Whether a result is 65536 or more, and so no half. */
     WITH_WIDE_VECTORS
     static int round_block_randomly(
-        const float* wide, float* rounded, uint32_t first, uint32_t before, uint32_t within
+        const float* wide, float* rounded, uint32_t start, uint32_t before, uint32_t within
     ) {
         uint32_t sums = 0;
-        for (uint32_t i = 0; i < ELEMENTS_OF_BLOCK; i++) {
-            uint32_t bits = random_half(bits_of(wide[i]), drawn(first + i, before, within));
-            rounded[i] = float_of(bits);
-            sums |= (bits & 0x7FFFFFFFu) + (0x80000000u - 0x47800000u);
+        for (uint32_t i = 0; i < NUMBERS_OF_BLOCK; i++) {
+            uint32_t number = drawn(start + i, before, within);
+            uint32_t first = random_half(bits_of(wide[i]), added_to_first(number));
+            uint32_t second = random_half(
+                bits_of(wide[i + NUMBERS_OF_BLOCK]), added_to_second(number));
+            rounded[i] = float_of(first);
+            rounded[i + NUMBERS_OF_BLOCK] = float_of(second);
+            sums |= (first & 0x7FFFFFFFu) + (0x80000000u - 0x47800000u);
+            sums |= (second & 0x7FFFFFFFu) + (0x80000000u - 0x47800000u);
         }
         return sums >> 31;
+    }
+
+    /* The same for a part of a block, and where numbers are too large. */
+    static void round_part_randomly(
+        const float* wide, float* rounded, int64_t count, uint32_t start, uint32_t before,
+        uint32_t within, int overflow
+    ) {
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t number = drawn(start + i % NUMBERS_OF_BLOCK, before, within);
+            uint32_t added = i < NUMBERS_OF_BLOCK ? added_to_first(number) : added_to_second(number);
+            rounded[i] = random_or_limited(wide[i], added, overflow);
+        }
     }
 
     /* The key of an operation, of that of its function and what it has of its own. */
@@ -164,14 +183,12 @@ cdef extern from *:
         key = key_of(key, own);
         for (int64_t block = 0, start = 0; start < size; block++, start += ELEMENTS_OF_BLOCK) {
             if (block == BLOCKS_OF_KEY) { block = 0; key = mixed(key); }
-            uint32_t first = (uint32_t)block * ELEMENTS_OF_BLOCK;
+            uint32_t first = (uint32_t)block * NUMBERS_OF_BLOCK;
             uint32_t before = (uint32_t)key, within = (uint32_t)(key >> 32);
             int64_t count = size - start < ELEMENTS_OF_BLOCK ? size - start : ELEMENTS_OF_BLOCK;
-            if (count < ELEMENTS_OF_BLOCK
-                || round_block_randomly(wide + start, found, first, before, within))
-                for (uint32_t i = 0; i < count; i++)
-                    found[i] = random_or_limited(
-                        wide[start + i], drawn(first + i, before, within), overflow);
+            int is_part = count < ELEMENTS_OF_BLOCK;
+            if (is_part || round_block_randomly(wide + start, found, first, before, within))
+                round_part_randomly(wide + start, found, count, first, before, within, overflow);
             if (kept) memcpy(kept + start, found, 4 * count);
             else round_halves(found, halves + start, count, INFINITE);
         }
