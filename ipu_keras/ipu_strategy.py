@@ -238,7 +238,7 @@ class IPUStrategy(tf.distribute.Strategy):
     def _note_halves(self, fn: Any, key: Any, args, kwargs, engine: Engine) -> None:
         """Makes what computes the halves of a function as an IPU does."""
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
-        found = with_halves(concrete, SYSTEM.numerics, engine.rounding_keys)
+        found = with_halves(concrete, SYSTEM.numerics.of_replicas(1), engine.rounding_keys)
         # Not with the function, which would keep itself alive.
         signature = None if concrete is fn else inspect.signature(fn.python_function)
         self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)

@@ -321,7 +321,8 @@ class HostCallable:
     def _make_sure_of_function(self) -> None:
         if self._function is None:
             with tf.device(self._device.name):
-                numerics = self._plan.program.numerics
+                program = self._plan.program
+                numerics = program.numerics.of_replicas(program.num_replicas)
                 halves = replace(numerics, nanoo=numerics.shows_overflow)
                 keys = self._device.engine.rounding_keys
                 self._function = with_halves(self._build(), halves, keys)
