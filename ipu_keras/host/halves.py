@@ -121,7 +121,7 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
         concrete: A `tf.ConcreteFunction` that is called as it is: a caller with halves of its own
             would have it written anew once more.
         numerics: How halves overflow on the device, and when they are rounded at random.
-        keys: Of the device, for as long as the function may run.
+        keys: The stream of keys of the device, which has to live as long as the function may run.
     """
     functions = _HalvedFunctions()
     name = concrete.inference_fn.name.decode()
