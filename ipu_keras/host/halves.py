@@ -210,7 +210,7 @@ def _computes_halves(node: Any) -> bool:
 
 def _is_at_random(node: Any, around: bool) -> bool:
     """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
-    text = attributes_in(node).get(STOCHASTIC_ROUNDING)
+    text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
     return {"true": True, "false": False}.get(text, around)
 
 
