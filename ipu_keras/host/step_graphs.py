@@ -1,5 +1,6 @@
 """Builds the TensorFlow graphs that run a traced step over all batches of an execution."""
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +16,11 @@ from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.processes.process_collectives import all_reduce
 from ipu_keras.settings.arguments import divisors
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES, graph_of
 from ipu_keras.tracing.extraction import ExtractedPart
+from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributed
 
 # Steps that a parallel loop has in flight for each core: while the operations of one step wait for
 # each other, those of the other run. More only cost memory: 1, 2, 4, 8 and 16 steps on two cores
@@ -193,14 +196,24 @@ class StepGraphs:
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
         gradients = self._over_processes(found[num_results:])
-        if self._update_exchanges:
-            (results,) = replicate(self._update, 1, self._captures_of)([gradients])
-            return found[:num_results] + tf.nest.flatten(results)
-        return found[:num_results] + _flat(update)(gradients)
+        with self._rounded_alike():
+            if self._update_exchanges:
+                (updated,) = replicate(self._update, 1, self._captures_of)([gradients])
+                updated = tf.nest.flatten(updated)
+            else:
+                updated = _flat(update)(gradients)
+        return found[:num_results] + updated
 
     def _over_processes(self, gradients: Sequence[Any]) -> list[Any]:
         """Adds up gradients over all processes, by one call for all of a type."""
         return all_reduce(gradients) if self._program.num_processes > 1 else list(gradients)
+
+    def _rounded_alike(self) -> contextlib.AbstractContextManager[None]:
+        """While this is open, operations are made that all replicas share, and so round alike."""
+        rounding = self._program.numerics.rounding
+        if rounding is not StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY:
+            return contextlib.nullcontext()
+        return attributed(tf.compat.v1.get_default_graph(), STOCHASTIC_ROUNDING, "true")
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
         """Returns the results of some batches, and their accumulated gradients."""
