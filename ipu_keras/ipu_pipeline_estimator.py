@@ -237,9 +237,7 @@ class IPUPipelineEstimator(EstimatorOnIpu):
 
 def _checked(spec: Any, mode: str) -> IPUPipelineEstimatorSpec:
     if not isinstance(spec, IPUPipelineEstimatorSpec):
-        raise TypeError(
-            f"`model_fn` must return an IPUPipelineEstimatorSpec. Received: {spec!r}"
-        )
+        raise TypeError(f"`model_fn` must return an IPUPipelineEstimatorSpec. Received: {spec!r}")
     if spec.mode != mode:
         raise ValueError(
             "`model_fn` must return a spec of the mode that it is called for. "

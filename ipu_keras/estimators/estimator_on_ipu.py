@@ -31,6 +31,7 @@ from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.summary_ops import ipu_compile_summary
 from ipu_keras.scopes import ipu_scope
 from ipu_keras.settings.arguments import noted, positive_integer, positive_or_none
+from ipu_keras.settings.config_tree import has_options_of
 
 _V1 = tf.compat.v1
 
@@ -58,7 +59,7 @@ class EstimatorOnIpu(ABC):
     that variables find themselves in checkpoints.
 
     Args:
-        model_fn: The model function.
+        model_fn: A function that describes the model.
         model_dir: Folder of checkpoints and summaries. Defaults to that of `config`, or to a new
             temporary one.
         config: A `RunConfig`. Defaults to one with all defaults.
@@ -90,8 +91,6 @@ class EstimatorOnIpu(ABC):
         self._config = given.replace(model_dir=_model_dir(model_dir, given.model_dir))
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start = warm_start_settings(warm_start_from)
-        # The system's configuration after this estimator has configured it.
-        self._configured: Any = None
 
     @property
     def model_dir(self) -> str:
@@ -294,10 +293,9 @@ class EstimatorOnIpu(ABC):
                 `iterations_per_loop` batches of all replicas need.
         """
         positive_or_none("num_predictions", num_predictions)
-        found = self._predictions(
-            input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples
+        return self._predictions(
+            input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples, num_predictions
         )
-        return itertools.islice(found, num_predictions)
 
     def export_saved_model(
         self,
@@ -429,9 +427,7 @@ class EstimatorOnIpu(ABC):
 
     def _model(self, mode: str, features: Any = None, labels: Any = None) -> Any:
         params = self._params_for(mode)
-        return called_model_function(
-            self._model_fn, features, labels, mode, params, self._config
-        )
+        return called_model_function(self._model_fn, features, labels, mode, params, self._config)
 
     @property
     def _ipus(self) -> Any:
@@ -462,9 +458,11 @@ class EstimatorOnIpu(ABC):
         if options is None and not SYSTEM.devices:
             options = IPUConfig()
             options.auto_select_ipus = count
-        if options is not None and (self._configured is None or SYSTEM.config is not self._configured):
+        is_active = (
+            SYSTEM.devices and options is not None and has_options_of(SYSTEM.config, options)
+        )
+        if options is not None and not is_active:
             configure_ipu_system(options)
-            self._configured = SYSTEM.config
         num_ipus = len(DRIVER.device_for(given.ordinal).ipus)
         if num_ipus != count:
             raise ValueError(
@@ -570,10 +568,10 @@ class EstimatorOnIpu(ABC):
             hooks=own,
             save_checkpoint_secs=None,
             save_checkpoint_steps=None,
-            save_summaries_steps=config.save_summary_steps,
+            save_summaries_steps=self._every(config.save_summary_steps),
             save_summaries_secs=None,
             config=config.session_config,
-            log_step_count_steps=config.log_step_count_steps,
+            log_step_count_steps=self._every(config.log_step_count_steps),
             max_wait_secs=config.session_creation_timeout_secs,
             save_graph_def=config.checkpoint_save_graph_def,
         )
@@ -582,6 +580,13 @@ class EstimatorOnIpu(ABC):
             end = None if steps is None else reached + steps
             while not session.should_stop() and (end is None or reached < end):
                 _, reached = session.run([loss, step])
+
+    def _every(self, steps: int | None) -> int | None:
+        """Returns what TensorFlow's hooks are told, which ask whether the next step is due.
+
+        The next step that they see is `iterations_per_loop` later.
+        """
+        return None if steps is None else max(1, steps - self._iterations + 1)
 
     def _scaffold(self, spec: Any) -> Any:
         scaffold = getattr(spec, "scaffold", None) or _V1.train.Scaffold()
@@ -615,6 +620,7 @@ class EstimatorOnIpu(ABC):
         hooks: Sequence[Any] | None,
         checkpoint: str | None,
         one_by_one: bool,
+        num_predictions: int | None,
     ) -> Iterator[Any]:
         with self._graph() as graph:
             dataset = self._dataset(input_fn, ModeKeys.PREDICT)
@@ -627,10 +633,11 @@ class EstimatorOnIpu(ABC):
                 session = self._session(loop, ModeKeys.PREDICT, hooks, checkpoint)
                 opened.callback(_closed, session, graph)
             num_axes = 1 if self._ipus.num_replicas == 1 else 2
-            while not session.should_stop():
-                found = session.run(predicted)
-                for batch in _batches(found, num_axes):
-                    yield from _examples(batch) if one_by_one else (batch,)
+            batches = _batches(_runs(session, predicted), num_axes)
+            found = (
+                itertools.chain.from_iterable(map(_examples, batches)) if one_by_one else batches
+            )
+            yield from itertools.islice(found, num_predictions)
 
     def _export(
         self,
@@ -714,11 +721,17 @@ def _chosen(predictions: Any, keys: Sequence[str] | None) -> Any:
     return chosen
 
 
-def _batches(found: Any, num_axes: int) -> Iterator[Any]:
+def _runs(session: Any, fetched: Any) -> Iterator[Any]:
+    while not session.should_stop():
+        yield session.run(fetched)
+
+
+def _batches(runs: Iterator[Any], num_axes: int) -> Iterator[Any]:
     """Yields the structures of batches, in the order of the dataset's elements."""
-    flat = [array.reshape(-1, *array.shape[num_axes:]) for array in tf.nest.flatten(found)]
-    for row in zip(*flat, strict=True):
-        yield tf.nest.pack_sequence_as(found, row)
+    for found in runs:
+        flat = [array.reshape(-1, *array.shape[num_axes:]) for array in tf.nest.flatten(found)]
+        for row in zip(*flat, strict=True):
+            yield tf.nest.pack_sequence_as(found, row)
 
 
 def _examples(batch: Any) -> Iterator[Any]:

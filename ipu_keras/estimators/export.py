@@ -49,7 +49,7 @@ class TensorServingInputReceiver(_Receiver):
     """The one tensor that the model function of a served model gets, and what is fed for it.
 
     Args:
-        features: A tensor.
+        features: A tensor of `(batch, ...)`.
         receiver_tensors: A tensor, or a dict of tensors, that are fed.
         receiver_tensors_alternatives: A dict from names to other tensors that may be fed instead.
 

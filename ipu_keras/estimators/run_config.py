@@ -28,12 +28,12 @@ class EstimatorRunConfig:
             the steps are not said either. With `None` for both there are none.
         session_config: A `ConfigProto` for sessions.
         keep_checkpoint_max: How many checkpoints are kept; all of them with `None` or 0.
-        keep_checkpoint_every_n_hours: Of how many hours a checkpoint is kept for good.
+        keep_checkpoint_every_n_hours: After how many hours one more checkpoint is kept for good.
         log_step_count_steps: After how many global steps the loss and the speed are logged.
         train_distribute: An `IPUMultiWorkerStrategy`, or `None`.
         device_fn: A function from an operation to the name of its device, for what is not on
             an IPU.
-        protocol: Of servers: `None` or `"grpc"`.
+        protocol: What servers speak, `None` or `"grpc"`, which is the same.
         eval_distribute: Not implemented: a worker evaluates on its own.
         experimental_distribute: Not implemented: `train_distribute` says it.
         experimental_max_worker_delay_secs: Not implemented: workers begin at once, and wait for
@@ -149,7 +149,7 @@ class EstimatorRunConfig:
 
     @property
     def keep_checkpoint_every_n_hours(self) -> float:
-        """Of how many hours a checkpoint is kept for good."""
+        """After how many hours one more checkpoint is kept for good."""
         return self._keep_checkpoint_every_n_hours
 
     @property

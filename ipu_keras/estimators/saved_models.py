@@ -24,7 +24,7 @@ class ExportedModel(NamedTuple):
 
     Args:
         predictions: A tensor, or a dict of tensors.
-        loss: A scalar.
+        loss: A scalar, for training and evaluation.
         train_op: What trains the model.
         metrics: A dict of pairs of a value and its update.
         export_outputs: What the user says of the signatures.
@@ -103,9 +103,7 @@ def _signatures(
     made = model(mode, receiver.features, getattr(receiver, "labels", None))
     if mode == ModeKeys.TRAIN and made.train_op is not None:
         _V1.add_to_collection(_TRAIN_OP, made.train_op)
-    outputs = outputs_for_mode(
-        mode, made.export_outputs, made.predictions, made.loss, made.metrics
-    )
+    outputs = outputs_for_mode(mode, made.export_outputs, made.predictions, made.loss, made.metrics)
     return signatures_of(
         receiver.receiver_tensors,
         outputs,

@@ -121,5 +121,3 @@ def pairs_of(metrics: Any, source: str) -> dict[str, tuple[Any, Any]]:
                 f"`tf.compat.v1.metrics` returns them. Received: {name!r}: {pair!r}"
             )
     return {name: (pair[0], pair[1]) for name, pair in metrics.items()}
-
-

@@ -81,9 +81,7 @@ def dataset_of(
     with tf.device("/device:CPU:0"):
         found = input_fn(**{name: value for name, value in offered.items() if name in names})
         if not isinstance(found, tf.data.Dataset | tf.compat.v1.data.Dataset):
-            raise noted(
-                ValueError("input_fn must return Dataset"), f"Received: {found!r}"
-            )
+            raise noted(ValueError("input_fn must return Dataset"), f"Received: {found!r}")
         spec = found.element_spec
         if isinstance(spec, tuple | list) and not hasattr(spec, "_fields"):
             if mode == ModeKeys.PREDICT:
