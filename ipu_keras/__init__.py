@@ -19,7 +19,6 @@ _requirements.check()
 from ipu_keras import config as config
 from ipu_keras import data as data
 from ipu_keras import dataset_benchmark as dataset_benchmark
-from ipu_keras import estimators as estimators
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import ipu_compiler as ipu_compiler
 from ipu_keras import ipu_estimator as ipu_estimator
