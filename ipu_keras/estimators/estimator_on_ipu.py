@@ -88,14 +88,15 @@ class EstimatorOnIpu(ABC):
         if not isinstance(params, Mapping | None):
             raise TypeError(f"`params` must be a dict. Received: params={params!r}")
         self._model_fn = model_fn
-        self._config = given.replace(model_dir=_model_dir(model_dir, given.model_dir))
+        self._model_dir = _model_dir(model_dir, given.model_dir)
+        self._config = given.replace(model_dir=self._model_dir)
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start = warm_start_settings(warm_start_from)
 
     @property
     def model_dir(self) -> str:
         """The folder of checkpoints and summaries."""
-        return self._config.model_dir
+        return self._model_dir
 
     @property
     def config(self) -> RunConfig:
@@ -684,7 +685,7 @@ class EstimatorOnIpu(ABC):
         writer.flush()
 
 
-class BegunDataset(_V1.train.SessionRunHook):
+class BegunDataset(tf.compat.v1.train.SessionRunHook):
     """Begins a dataset in each session, before it runs the loop."""
 
     def __init__(self, initializer: tf.Operation):

@@ -2,7 +2,6 @@
 
 import tensorflow as tf
 from tensorflow.python import ipu
-
 from tensorflow.python.ipu.ipu_run_config import RunConfig
 
 ipu_options = ipu.config.IPUConfig()
