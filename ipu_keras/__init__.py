@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-from ipu_keras import _aliases, _missing_names, _requirements
+from ipu_keras import _aliases, _requirements
 
 # First of all, so that a missing TensorFlow is reported with its remedy.
 _requirements.check()
@@ -76,7 +76,6 @@ DRIVER.install()
 
 # Last, as the aliases take the modules that were imported by then.
 _aliases.install()
-_missing_names.install()
 
 # Whoever only trains need not wait for the cost model to be imported, which takes as long
 # as all the rest of the package.
@@ -103,7 +102,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.metadata.version("ipu-keras")
     if name not in _COSTS:
-        raise _missing_names.missing_attribute(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_COSTS[name]), name)
 
 

@@ -1,8 +1,5 @@
 """`popart_core`: the names of PopART's bindings, which scripts also reach by `popart`."""
 
-from typing import Any
-
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo as DeviceInfo
 from ipu_keras.popart.devices.manager import DeviceManager as DeviceManager
 from ipu_keras.popart.exceptions import *
@@ -36,11 +33,3 @@ from ipu_keras.popart.sessions.input_shapes import InputShapeInfo as InputShapeI
 from ipu_keras.popart.sessions.session import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.sessions.step_io import *
 from ipu_keras.popart.sessions.trained import _TrainingSessionCore as _TrainingSessionCore
-
-# `from popart_core import name` shows what `__getattr__` says of a missing documented name only if
-# the module has a `__path__`; else Python replaces the error by its own.
-__path__: list[str] = []
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)

@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.optimizers.optimizer import Optimizer
@@ -13,9 +12,6 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.session import Session, _InferenceSessionCore
 from ipu_keras.popart.sessions.trained import _TrainingSessionCore
-
-# As in `popart.core`: lets `from popart.session import name` show the error of `__getattr__`.
-__path__: list[str] = []
 
 # C++ bindings would refuse a wrong type with the signature of the overload; users need to know
 # what makes the right one, as `acquire` methods return None when no device is free.
@@ -252,7 +248,3 @@ def _check_arguments(
 def _raise_unless_successful(error: OutOfMemoryError) -> None:
     if not error.isSuccessful():
         raise OutOfMemoryException(error)
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)
