@@ -17,7 +17,8 @@ from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.runtime.engine import Engine
 
-_COLLECTION = "ipu_random_streams"
+# No string, as savers would warn that they cannot export what it has.
+_COLLECTION: Any = ("ipu_random_streams",)
 # What a session has the streams as that it has started.
 _STARTED = "_ipu_started_streams"
 # `tf.random.Algorithm.PHILOX`, of which TensorFlow's kernels draw.

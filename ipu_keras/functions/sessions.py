@@ -17,9 +17,11 @@ from ipu_keras.functions.seeded_draws import start_in_session
 from ipu_keras.hooks.tensorflow.legacy import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
-_COLLECTION = "ipu_session_steps"
+# Exported graphs have collections whose keys are strings, and savers warn of what is no protocol
+# buffer in these.
+_COLLECTION: Any = ("ipu_session_steps",)
 # Collection of what is called before anything of a graph is run.
-_BEFORE = "ipu_before_runs"
+_BEFORE: Any = ("ipu_before_runs",)
 # The attribute of a session that holds its `_Placements`.
 _PLACEMENTS = "_ipu_placements"
 
