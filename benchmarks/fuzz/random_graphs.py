@@ -238,7 +238,10 @@ def _add_pooling(drawn: _Drawn) -> None:
     if drawn.array.ndim not in (3, 4):
         return
     rank = drawn.array.ndim - 2
-    kind = drawn.random.choice(["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"])
+    kinds = ["MaxPool", "AveragePool", "GlobalAveragePool"]
+    # The reference takes the largest of the last two axes, whatever there are.
+    kinds += ["GlobalMaxPool"] if rank == 2 else []
+    kind = drawn.random.choice(kinds)
     if kind.startswith("Global"):
         drawn.add(kind)
         return
@@ -261,12 +264,17 @@ def _add_normalization(drawn: _Drawn) -> None:
         mean = drawn.initialiser(drawn.numbers.standard_normal(channels).astype(np.float32))
         variance = drawn.initialiser(drawn.numbers.uniform(0.5, 2, channels).astype(np.float32))
         drawn.add("BatchNormalization", scale, shift, mean, variance)
-    elif drawn.array.ndim > 2:
+    elif drawn.array[0, 0].size > 1:
+        # Of a single number nothing but the rounding of its difference from itself is left.
         drawn.add("InstanceNormalization", scale, shift)
 
 
 def _add_softmax(drawn: _Drawn) -> None:
-    drawn.add(drawn.random.choice(["Softmax", "LogSoftmax"]), axis=drawn.axis())
+    axis = drawn.axis()
+    # Before version 13, all axes from this one on are normalised together; the reference knows
+    # the later meaning alone, which is the same for the last axis.
+    axis = axis if drawn.graph.opset >= 13 else -1
+    drawn.add(drawn.random.choice(["Softmax", "LogSoftmax"]), axis=axis)
 
 
 def _add_transposition(drawn: _Drawn) -> None:
@@ -351,7 +359,9 @@ def _add_gather(drawn: _Drawn) -> None:
     drawn.add("Gather", drawn.initialiser(indices), axis=axis)
 
 
-def _add_sequence_end(drawn: _Drawn) -> None:
+def _add_along_axis(drawn: _Drawn) -> None:
+    if not drawn.array.ndim:
+        return
     kind = drawn.random.choice(["ArgMax", "ArgMin", "TopK", "CumSum", "Clip", "Where", "Split"])
     match kind:
         case "ArgMax" | "ArgMin":
@@ -371,7 +381,7 @@ def _add_sequence_end(drawn: _Drawn) -> None:
             drawn.add(kind, drawn.current, drawn.weight(), first=condition)
         case "Split":
             axis = drawn.axis()
-            if drawn.array.ndim and drawn.array.shape[axis] == 2 and drawn.graph.opset < 18:
+            if drawn.array.shape[axis] == 2 and drawn.graph.opset < 18:
                 drawn.add(kind, outputs=2, axis=axis)
 
 
@@ -382,4 +392,4 @@ _DRAWS: list[_Draw] = [
     *(_add_softmax, _add_transposition, _add_shape, _add_reduction, _add_slice),
     *(_add_concatenation, _add_gather),
 ]
-_OTHER_DRAWS: list[_Draw] = [_add_comparison, _add_pad, _add_sequence_end, _add_sequence_end]
+_OTHER_DRAWS: list[_Draw] = [_add_comparison, _add_pad, _add_along_axis, _add_along_axis]
