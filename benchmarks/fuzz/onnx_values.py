@@ -134,6 +134,9 @@ def _wrong_weight(
     numbers: np.random.Generator,
 ) -> str:
     """Names a weight that was not changed by its gradient; empty if there is none."""
+    changes = [np.abs(graph.initialisers[name] - after[name]).max() for name in graph.weights]
+    # What is left of sums that are zero is as small beside other gradients.
+    least = TOLERANCE * max(changes) / RATE + 1e-7
     for name in graph.weights:
         before = graph.initialisers[name].astype(np.float64)
         taken = (before - after[name]) / RATE
@@ -151,7 +154,7 @@ def _wrong_weight(
         # What the weight itself was rounded by is a part of the difference.
         rounding = 2 * np.abs(before).max(initial=0) * np.finfo(np.float32).eps / RATE
         largest = max(np.abs(right).max(initial=0), np.abs(taken).max(initial=0))
-        if (np.abs(ours - right) > GRADIENT_TOLERANCE * largest + rounding + 1e-7).any():
+        if (np.abs(ours - right) > GRADIENT_TOLERANCE * largest + rounding + least).any():
             return f"gradient of {name} at {places}: {ours}, right is {right}"
     return ""
 

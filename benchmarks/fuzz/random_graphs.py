@@ -270,6 +270,8 @@ def _add_normalization(drawn: _Drawn) -> None:
 
 
 def _add_softmax(drawn: _Drawn) -> None:
+    if not drawn.array.ndim:
+        return
     axis = drawn.axis()
     # Before version 13, all axes from this one on are normalised together; the reference knows
     # the later meaning alone, which is the same for the last axis.

@@ -198,6 +198,9 @@ def _add_extras(random: Random, case: Case) -> None:
     if case.precision != "float32":
         # Metrics that rank have no kernels of halves.
         case.model.nodes[-1].options["dtype"] = "float32"
+        # The norm of zeros is kept from 0 by 1e-12, which is 0 in halves; and then stock Keras's
+        # poolings take no number for the least one.
+        case.model.masked &= all(node.kind != "UnitNormalization" for node in case.model.nodes)
     units = case.model.nodes[-1].options["units"]
     num_classes = {"classes": units, "binary": 2 if units == 1 else 0}.get(case.target)
     if num_classes and not case.model.second and not case.sample_weights and random.random() < 0.4:
