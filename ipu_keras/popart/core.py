@@ -8,6 +8,8 @@ from ipu_keras.popart.graphs.annotations import *
 from ipu_keras.popart.graphs.builder_core import *
 from ipu_keras.popart.graphs.builder_core import _BuilderCore as _BuilderCore
 from ipu_keras.popart.graphs.debug_context import DebugContext as DebugContext
+from ipu_keras.popart.graphs.debug_context import DebugInfo as DebugInfo
+from ipu_keras.popart.graphs.debug_context import SourceLocation as SourceLocation
 from ipu_keras.popart.graphs.opsets import *
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo

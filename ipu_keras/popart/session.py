@@ -153,9 +153,10 @@ class TrainingSession(_RaisesOutOfMemory, _TrainingSessionCore):
         dataFlow: The batches of a step, and the anchors that it returns. Besides tensors of the
             model, anchors may be `"Gradient___x"` of each of these, which is of the scaled loss;
             the optimizer's state, such as `"Accl___w"`, with momentum also `"AcclToUpdate___w"`, by
-            which weights are updated; `"UpdatedVar___w"`; `"Accum___w"`, the sum of the gradients
-            of a batch; and the optimizer's numbers, such as `"lossScaling_FLOAT"`. Weights and
-            state are those after the update of their batch.
+            which weights are updated, and where replicas accumulate gradients
+            `"AcclToReduce___w"`, what each of them adds to it; `"UpdatedVar___w"`; `"Accum___w"`,
+            the sum of the gradients of a batch; and the optimizer's numbers, such as
+            `"lossScaling_FLOAT"`. Weights and state are those after the update of their batch.
         loss: The name of the scalar to minimise.
         optimizer: An `SGD`, `ConstSGD`, `Adam` or `Adaptive`, which trains the floating
             initialisers that the loss depends on.
