@@ -182,6 +182,18 @@ ROOMS = (
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
     Room("missing names", of("_missing_names"), allowed=of("_aliases")),
     Room(
+        "estimators",
+        of(
+            "estimators",
+            "ipu_estimator",
+            "ipu_pipeline_estimator",
+            "ipu_run_config",
+            "ipu_session_run_hooks",
+        ),
+        allowed=("ipu_keras", "numpy", "tensorflow"),
+        forbidden=("ipu_keras.cost.*", *of("advice", "report", "keras", "hooks.keras")),
+    ),
+    Room(
         "documented",
         ("ipu_keras.*",),
         allowed=("ipu_keras", "numpy", "tensorflow"),
