@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -40,7 +41,13 @@ def joined() -> Any:
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
         _tell_programs(mpi, communicator)
         SYSTEM.join(
-            World(communicator.size, communicator.rank, local.size, local.rank),
+            World(
+                communicator.size,
+                communicator.rank,
+                local.size,
+                local.rank,
+                communicator.bcast(secrets.randbits(64)),
+            ),
             communicator,
             _executing,
         )

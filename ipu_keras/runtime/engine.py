@@ -44,8 +44,11 @@ class Engine:
         self.seed: int | None = None
         # The streams of random numbers of functions, which start anew when a seed is set.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
-        # What executions round with at random; programs know where it is.
-        self.rounding_keys = RoundingKeys(secrets.randbits(64))
+        # What executions round with at random; programs know where it is. Processes that train one
+        # model round its weights alike.
+        world = SYSTEM.world
+        number = secrets.randbits(64) if world.size == 1 else world.shared_number
+        self.rounding_keys = RoundingKeys(number)
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._num_running = 0

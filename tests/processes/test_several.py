@@ -49,6 +49,11 @@ def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
     assert two[0]["in_sync"] == 2 * num_ipus
 
 
+def test_halves_are_rounded_alike(tmp_path):
+    (one, other), _ = run(2, tmp_path / "of", "rounded")
+    assert one == other
+
+
 def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
     _, said = run(2, tmp_path / "of", "fails", 1, 1, fails=True)
     assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said

@@ -92,6 +92,20 @@ def said(run):
     return ""
 
 
+def rounded():
+    """Weights of halves that are rounded at random, of gradients that differ in each process."""
+    config = ipu.config.IPUConfig()
+    config.floating_point_behaviour.esr = ipu.config.StochasticRoundingBehaviour.ON
+    config.configure_ipu_system()
+    keras.config.set_floatx("float16")
+    with IPUMultiReplicaStrategy().scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
+        model.compile(keras.optimizers.SGD(0.01), "mse", steps_per_execution=4)
+    x = np.random.default_rng(hvd.rank()).normal(size=(64, 8)).astype("float16")
+    model.fit(x, np.ones((64, 64), "float16"), batch_size=8, shuffle=False, verbose=0)
+    return {"weights": [float(one) for one in model.get_weights()[0].ravel()]}
+
+
 def killed():
     """Rank 1 is killed when it has trained a little."""
     total = hvd.allreduce(tf.ones([2]))
@@ -145,6 +159,7 @@ runs = {
     "loop": own_loop,
     "disagreements": disagreements,
     "killed": killed,
+    "rounded": rounded,
 }
 found = runs.get(what, training)(*map(int, numbers))
 Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))
