@@ -23,10 +23,11 @@ def samples_in_words(report: Figures) -> str:
 def verdict_in_words(report: Figures) -> str:
     """Says whether a program fits, and what takes the memory, in a sentence without a full stop."""
     memory = report.model.memory
+    modelled = "It fits" if memory.fits else "It does not fit"
     verdict = {
         "fits": "It fits",
         "does not fit": "It does not fit",
-        "too close to say": f"It {'fits' if memory.fits else 'does not fit'}, but too closely to say",
+        "too close to say": f"{modelled}, but too closely to say",
     }[report.verdict]
     largest = sorted(memory.bytes_by_category.items(), key=lambda item: -item[1])[:_NUM_CAUSES]
     whole = max(memory.total_bytes, 1)
@@ -55,6 +56,6 @@ def error_line(errors: ErrorBands) -> str:
     if not ratios:
         return "The model was compared with no whole program on hardware"
     return (
-        f"Of whole programs on hardware, the model said {min(ratios):.2f} to {max(ratios):.2f} times "
-        "the throughput that was measured"
+        f"Of whole programs on hardware, the model said {min(ratios):.2f} to {max(ratios):.2f} "
+        "times the throughput that was measured"
     )

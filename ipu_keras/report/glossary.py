@@ -26,9 +26,7 @@ TERMS: Mapping[str, str] = {
         "the most operations in a second that are possible with so many for each byte: few for "
         "each byte are bound by the tiles' memory, many by their arithmetic."
     ),
-    "Fullest tile": (
-        "the tile that needs the most memory. It decides whether a program fits."
-    ),
+    "Fullest tile": ("the tile that needs the most memory. It decides whether a program fits."),
     "Always live": (
         "in memory during the whole step, such as variables, constants, code and stashes. No "
         "smaller batch makes most of it smaller."

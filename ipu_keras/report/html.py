@@ -51,7 +51,11 @@ def page(report: Figures) -> str:
     Equal reports give equal text.
     """
     model, rows, timing = report.model, report.rows, report.pipeline_timing
-    categories, work, roof = bytes_by_tile(model), work_of_layers(model, rows), roof_of(model.target)
+    categories, work, roof = (
+        bytes_by_tile(model),
+        work_of_layers(model, rows),
+        roof_of(model.target),
+    )
     return _rendered(
         "report.html.j2",
         report,

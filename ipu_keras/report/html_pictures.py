@@ -69,7 +69,7 @@ def broad_and_narrow(draw: Callable[..., str], *drawn: Any) -> str:
 
     Args:
         draw: One of the functions below.
-        *drawn: Its arguments.
+        *drawn: What it draws, without `narrow`.
     """
     return draw(*drawn) + draw(*drawn, narrow=True)
 
@@ -183,9 +183,7 @@ def liveness_picture(
         return _svg(figure, "liveness", narrow)
 
 
-def compared_memory(
-    before: MemoryCurves, after: MemoryCurves, *, narrow: bool = False
-) -> str:
+def compared_memory(before: MemoryCurves, after: MemoryCurves, *, narrow: bool = False) -> str:
     """Draws each tile of two programs when it is fullest, as an SVG element."""
     with matplotlib.rc_context({**_STYLE}):
         figure, axes = _empty_picture(narrow)
@@ -199,14 +197,14 @@ def compared_memory(
         axes.set_xlabel("tile" if num_ipus == 1 else "tile of each IPU")
         widest = max(before, after, key=lambda one: len(one.peak_by_tile))
         if num_ipus > 1:
-            _draw_borders(axes, widest.num_ipus, len(widest.peak_by_tile) // widest.num_ipus, narrow)
+            _draw_borders(
+                axes, widest.num_ipus, len(widest.peak_by_tile) // widest.num_ipus, narrow
+            )
         axes.set_ylabel("KiB")
         return _svg(figure, "memory", narrow)
 
 
-def compared_liveness(
-    before: MemoryCurves, after: MemoryCurves, *, narrow: bool = False
-) -> str:
+def compared_liveness(before: MemoryCurves, after: MemoryCurves, *, narrow: bool = False) -> str:
     """Draws the bytes in use over all tiles while the steps of two programs run, as an SVG element.
 
     Both programs must have at least one compute set.
@@ -257,9 +255,7 @@ def _draw_borders(axes: Axes, num_ipus: int, num_tiles: int, narrow: bool) -> No
     axes.set_xticks([ipu * num_tiles + tile for ipu, tile in ticks], [f"{t}" for _, t in ticks])
 
 
-def _fullest_of_neighbours(
-    sizes: np.ndarray, max_points: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _fullest_of_neighbours(sizes: np.ndarray, max_points: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the positions of the largest values of neighbours, and the edges of these."""
     step = math.ceil(len(sizes) / max_points)
     firsts = np.arange(0, len(sizes), step)

@@ -14,7 +14,7 @@ MAX_COMPUTE_SETS = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class ProgramPart:
     """A part of a program.
 
     Args:
@@ -29,14 +29,14 @@ class Node:
     name: str
     cycles: int
     num_compute_sets: int = 1
-    children: tuple["Node", ...] = ()
+    children: tuple["ProgramPart", ...] = ()
     row: Row | None = None
     calls: tuple[str, ...] = ()
 
 
 def program_tree(
     model: ModelledProgram, rows: Sequence[Row], max_compute_sets: int = MAX_COMPUTE_SETS
-) -> tuple[Node, ...]:
+) -> tuple[ProgramPart, ...]:
     """Returns the outermost parts of a program.
 
     Neighbours with a part in common are its children, so that a layer with a forward and a
@@ -72,18 +72,18 @@ def _control_flow(one: ComputeSet) -> Iterator[str]:
             yield f"branch {part.index}"
 
 
-def _leaf(one: ComputeSet, row: Row) -> Node:
+def _leaf(one: ComputeSet, row: Row) -> ProgramPart:
     calls = () if one.body is None else tuple(part.name for part in one.body.compute_sets)
-    return Node(name=row.name, cycles=row.cycles, row=row, calls=calls)
+    return ProgramPart(name=row.name, cycles=row.cycles, row=row, calls=calls)
 
 
 def _nodes(
-    leaves: Iterable[tuple[tuple[str, ...], Node]], depth: int, has_leaves: bool
-) -> Iterator[Node]:
+    leaves: Iterable[tuple[tuple[str, ...], ProgramPart]], depth: int, has_leaves: bool
+) -> Iterator[ProgramPart]:
     for part, run in groupby(leaves, key=lambda leaf: leaf[0][depth : depth + 1]):
         members = list(run)
         if part:
-            yield Node(
+            yield ProgramPart(
                 name=part[0],
                 cycles=sum(leaf.cycles for _, leaf in members),
                 num_compute_sets=len(members),

@@ -41,7 +41,7 @@ class LayerWork:
         output: What the last compute set of its forward part makes, new values of variables
             aside; `None` without one.
         cycles: Tile cycles by phase.
-        flops: Floating point operations.
+        flops: Floating point operations of all phases.
         num_bytes: Bytes that its compute sets read and write.
         flops_per_second: Operations in a second of its cycles; 0 if it takes none.
         share_of_roof: Those operations as a share of the most that are possible with so many

@@ -204,7 +204,7 @@ def test_a_program_that_computes_nothing():
 
 def test_names_are_text():
     found = page(report(program(HOSTILE), name=HOSTILE))
-    data, graph_, script = found.all("script")
+    data, graph_, _ = found.all("script")
     assert {one.attributes["type"] for one in (data, graph_)} == {"application/json"}
     assert HOSTILE in json.loads(graph_.text)["layers"]
     assert found.all("h1")[0].text == f"{HOSTILE} on gc200"

@@ -75,7 +75,9 @@ def test_every_section_is_seen(visit, resnet50):
         assert bottom - top > 100
         assert width > 1000
         end = bottom
-    assert set(sizes) == {f"{name} svg" for name in ("memory", "values", "liveness", "trace", "roofline")}
+    assert set(sizes) == {
+        f"{name} svg" for name in ("memory", "values", "liveness", "trace", "roofline")
+    }
     for top, bottom, width in sizes.values():
         assert bottom - top > 150
         assert width > 600
