@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet, LoopPart
+from ipu_keras.cost.flat.compute_sets import Branch, ComputeSet, LoopPart
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.report.rows import NO_LAYER, Row
 
@@ -61,7 +61,7 @@ def _path(one: ComputeSet, row: Row) -> tuple[str, ...]:
 
 def _control_flow(one: ComputeSet) -> Iterator[str]:
     """Yields loops and branches; the name of an inner one begins with that of what it is in."""
-    found = [(part.loop, part) for part in one.loops]
+    found: list[tuple[str, LoopPart | Branch]] = [(part.loop, part) for part in one.loops]
     found += [(part.conditional, part) for part in one.branches]
     for name, part in sorted(found, key=lambda pair: len(pair[0])):
         if isinstance(part, LoopPart):
