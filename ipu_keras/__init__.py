@@ -21,9 +21,13 @@ from ipu_keras import data as data
 from ipu_keras import dataset_benchmark as dataset_benchmark
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import ipu_compiler as ipu_compiler
+from ipu_keras import ipu_estimator as ipu_estimator
 from ipu_keras import ipu_infeed_queue as ipu_infeed_queue
 from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipu_keras import ipu_outfeed_queue as ipu_outfeed_queue
+from ipu_keras import ipu_pipeline_estimator as ipu_pipeline_estimator
+from ipu_keras import ipu_run_config as ipu_run_config
+from ipu_keras import ipu_session_run_hooks as ipu_session_run_hooks
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import loops as loops

@@ -112,7 +112,11 @@ ROOMS = (
     ),
     Room("hooks", of("hooks"), allowed=()),
     Room("tracing", of("tracing"), allowed=("numpy", *TENSORFLOW, *PROGRAM, *of("tracing"))),
-    Room("runtime", of("runtime"), allowed=("numpy", *PROGRAM, *of("_engine", "runtime"))),
+    Room(
+        "runtime",
+        of("runtime"),
+        allowed=("numpy", *PROGRAM, *of("_engine", "_rounding", "runtime")),
+    ),
     Room(
         "device",
         of("device"),
@@ -177,6 +181,18 @@ ROOMS = (
     Room("requirements", of("_requirements"), allowed=("keras", "onnx", "tensorflow")),
     Room("aliases", of("_aliases"), allowed=("tensorflow.keras",)),
     Room("missing names", of("_missing_names"), allowed=of("_aliases")),
+    Room(
+        "estimators",
+        of(
+            "estimators",
+            "ipu_estimator",
+            "ipu_pipeline_estimator",
+            "ipu_run_config",
+            "ipu_session_run_hooks",
+        ),
+        allowed=("ipu_keras", "numpy", "tensorflow"),
+        forbidden=("ipu_keras.cost.*", *of("advice", "report", "keras", "hooks.keras")),
+    ),
     Room(
         "documented",
         ("ipu_keras.*",),

@@ -25,7 +25,11 @@ GENERATED = "# Written by `python tests/stub_files.py`.\n"
 STUBS = PROJECT / "stubs"
 
 # Of these, one is enough: checkers find `tf.keras` in the files of Keras.
-_WITHOUT_STUBS = ("tensorflow.keras.ipu",)
+_WITHOUT_STUBS = (
+    "tensorflow._api.v2.compat.v1.estimator",
+    "tensorflow.compat.v1.estimator",
+    "tensorflow.keras.ipu",
+)
 
 # The folder of the distribution types-tensorflow, which has its own `py.typed`. Without the rest of
 # it, one would hide TensorFlow's names from pyright, see docs/design/0009-stubs.md.
