@@ -42,6 +42,8 @@ class Report(Figures):
             oldest first; empty for programs that did not run.
         fixes: Changes that would help a program that does not fit, as `suggest_fixes` found
             them.
+        note: What text and page begin with, as that inference is modelled because a model is
+            not compiled; empty if there is nothing to note.
 
     Raises:
         ValueError: `batch_size` is not a positive integer.
