@@ -41,7 +41,7 @@ def test_the_text(tmp_path, monkeypatch, capsys):
     text = "\n".join(lines)
     assert "IPUConfig.experimental.enable_prng_stability │ partly" in text
     assert lines[-1] == (
-        "1 of 2 will fail; reasons: 1; notes: 0; IPU names that work: 5, in part: 1, absent: 0"
+        "1 of 2 will fail; reasons: 1; notes: 0; IPU names that work: 5, in part: 1"
     )
     assert main(["check", "new.py", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [

@@ -1,5 +1,6 @@
 # Written by `python tests/stub_files.py`.
 from ipu_keras import EstimatedCycles as EstimatedCycles
+from ipu_keras import FindNan as FindNan
 from ipu_keras import all_to_all_op as all_to_all_op
 from ipu_keras import config as config
 from ipu_keras import cross_replica_ops as cross_replica_ops
@@ -9,6 +10,7 @@ from ipu_keras import data as data
 from ipu_keras import dataset_benchmark as dataset_benchmark
 from tensorflow.python.ipu import distributed as distributed
 from ipu_keras import embedding_ops as embedding_ops
+from ipu_keras import find_nan as find_nan
 from ipu_keras import functional_ops as functional_ops
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import gradient_accumulation_optimizer as gradient_accumulation_optimizer
