@@ -129,6 +129,26 @@ def test_pictures_are_whole_and_can_be_read(visit, pages, width):
         assert letters >= 10
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_on_a_telephone_names_have_a_figure_beside_them(visit, pages, name):
+    """Further ones are reached by scrolling, while names stay where they are."""
+    page = visit(pages[name], 400)
+    beside = page.evaluate(
+        """() => Array.from(document.querySelectorAll(".wide tbody tr:first-child"))
+          .filter((row) => row.cells.length > 1 && row.checkVisibility())
+          .map((row) => [row.cells[0].textContent, row.cells[1].getBoundingClientRect().right])"""
+    )
+    assert beside
+    assert [cell for cell, right in beside if right > 400] == []
+    page.evaluate("for (const one of document.querySelectorAll('.wide')) one.scrollLeft = 200")
+    moved = page.evaluate(
+        """() => Array.from(document.querySelectorAll(".wide tbody tr:first-child > th"))
+          .filter((one) => one.checkVisibility())
+          .map((one) => one.getBoundingClientRect().left)"""
+    )
+    assert min(moved) >= 0
+
+
 # What is clicked after the link to a section, and what is seen then.
 CLICKS = {
     "Memory map": ("the fullest tile at its fullest", "#values .tiles p", "at its fullest: "),
