@@ -1,6 +1,7 @@
 """What a Keras model would cost on an IPU, without running it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -96,6 +97,7 @@ def profile(
     size = options.pop("batch_size", size)
     size = None if size is None else checked_batch_size(size)
     own_name = name_or_none("name", options.pop("name", None))
+    note = subject.note(mode, len(specs))
     mode = subject.mode(mode, len(specs))
     given = options
     options = subject.options(given, mode, specs)
@@ -107,7 +109,8 @@ def profile(
     with showing("profile"):
         name, graph = subject.traced(specs, mode, options)
         name = name if own_name is None else own_name
-        return with_fixes(report_of(name, graph, batch_size=size, **options), trace=trace)
+        report = replace(report_of(name, graph, batch_size=size, **options), note=note)
+        return with_fixes(report, trace=trace)
 
 
 def what_if(

@@ -78,6 +78,10 @@ class ProfiledFunction:
             )
         return None
 
+    def note(self, mode: str | None, num_specs: int) -> str:
+        """Says why a given mode of `None` is that of inference; empty if there is no question."""
+        return ""
+
     def options(self, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict[str, Any]:
         """Returns the options of a step: those given, else those of what would run it."""
         check_options(given)
@@ -122,6 +126,12 @@ class ProfiledModel(ProfiledFunction):
                 f"given. Received: compiled={self.model.compiled}, {num_specs} specs"
             )
         return mode
+
+    def note(self, mode: str | None, num_specs: int) -> str:
+        if mode is not None or self.mode(mode, num_specs) != "predict":
+            return ""
+        lacking = "no labels were given" if self.model.compiled else "the model is not compiled"
+        return f"Inference is modelled, as {lacking}"
 
     def options(self, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict[str, Any]:
         options = {**self.as_set(given, training=mode == "train"), **given}

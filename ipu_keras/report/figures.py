@@ -34,6 +34,7 @@ class Figures:
     batch_size: int | None = None
     recompilations: tuple[Recompilation, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    note: str = ""
 
     def __post_init__(self) -> None:
         size = self.batch_size

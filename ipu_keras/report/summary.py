@@ -125,6 +125,8 @@ def short_summary(report: Figures) -> str:
 
 def _lines(report: Figures) -> Iterator[str | Text]:
     head, memory_line = _verdict(report)
+    if report.note:
+        yield report.note
     yield head
     yield from _pace(report)
     yield (

@@ -75,6 +75,25 @@ def test_labels_are_not_needed_to_predict():
     assert profile(image_classifier(), IMAGES, LABELS, mode="predict").name == "classifier.predict"
 
 
+def test_inference_in_place_of_training_is_said_first():
+    def dense():
+        return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)], name="net")
+
+    compiled = dense()
+    compiled.compile("sgd", "mse")
+    inputs, labels = tf.TensorSpec((16, 8)), tf.TensorSpec((16, 2))
+    for model, lacking in (
+        (dense(), "the model is not compiled"),
+        (compiled, "no labels were given"),
+    ):
+        first, second, *_ = str(profile(model, inputs)).splitlines()
+        assert first == f"Inference is modelled, as {lacking}"
+        assert second.startswith("net.predict on gc200: ")
+    for report in (profile(compiled, inputs, labels), profile(compiled, inputs, mode="predict")):
+        assert report.note == ""
+        assert str(report).startswith("net.")
+
+
 def test_half_precision_needs_less():
     def report(dtype):
         model = keras.Sequential(
