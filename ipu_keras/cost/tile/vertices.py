@@ -290,23 +290,54 @@ def multi_update_add(
     return _cycles(target.num_workers * worker, Confidence.DERIVED, element)
 
 
-def pooling(
-    target: Target, *, dtype: str, num_outputs: int, window_elements: int, backward: bool
-) -> VertexCycles:
-    """Cycles of pooling over windows.
+@dataclass(frozen=True, slots=True)
+class PooledRun:
+    """Results next to each other that one worker pools.
 
-    Source: poplibs, popnnCycleEstimators, MaxPooling: 13 + 6 * slowest worker, which takes 13
-    cycles for a row (30 backward), 20 for an item and 8 for each vector of channels, besides the
-    window's 3 (5 backward) for each of its elements. How many rows and items a worker has is not
-    known here, and guessed as one.
+    Args:
+        num_outputs: How many they are.
+        window_elements: Elements of each one's window.
     """
-    element = element_named(dtype)
-    if min(num_outputs, window_elements) < 1:
-        return _nothing(num_outputs=num_outputs, window_elements=window_elements)
-    vectors = _vectors_each(target, element, num_outputs)
-    row, per_element = (30, 5) if backward else (13, 3)
-    worker = row + 20 + vectors * (8 + per_element * window_elements)
-    return _cycles(13 + target.num_workers * worker, Confidence.GUESSED, element)
+
+    num_outputs: int
+    window_elements: int
+
+
+def pooling(
+    target: Target,
+    *,
+    dtype: str,
+    vectors: int,
+    runs: Sequence[Sequence[PooledRun]],
+    backward: bool = False,
+) -> VertexCycles:
+    """Cycles of pooling over windows, of which each worker has some runs.
+
+    Source: poplibs, popnnCycleEstimators, MaxPooling: 13 + 6 * slowest worker. Its work list has
+    runs, 13 cycles each (30 backward), and in each the elements of the window, which are taken
+    one after the other for all of the run: 20 cycles, and for each vector of channels 8 and 3 (5
+    backward) a result.
+
+    Example:
+
+    A worker with a run of 4 windows of 9 elements, of one vector: 13 + 9 * (20 + 8 + 4 * 3).
+
+    >>> from ipu_keras.machine.target import target_named
+    >>> run = PooledRun(num_outputs=4, window_elements=9)
+    >>> pooling(target_named("gc200"), dtype="float16", vectors=1, runs=[[run]]).cycles
+    2251
+    """
+    if vectors < 1 or not any(run.num_outputs for worker in runs for run in worker):
+        return _nothing(vectors=vectors)
+    row, per_result = (30, 5) if backward else (13, 3)
+    slowest = max(
+        sum(
+            row + run.window_elements * (20 + vectors * (8 + per_result * run.num_outputs))
+            for run in worker
+        )
+        for worker in runs
+    )
+    return _cycles(13 + target.num_workers * slowest, Confidence.DERIVED, element_named(dtype))
 
 
 def random_uniform(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:

@@ -13,6 +13,11 @@ from ipu_keras.machine.target import Confidence, target_named
 GC200 = target_named("gc200")
 DERIVED, GUESSED = Confidence.DERIVED, Confidence.GUESSED
 COUNTS = st.integers(1, 10**6)
+# Of two workers: three results with windows of four elements; one such, and two of two.
+RUNS = (
+    (vertices.PooledRun(3, 4),),
+    (vertices.PooledRun(1, 4), vertices.PooledRun(2, 2)),
+)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +89,15 @@ GOLDEN = [
     ("multi_slice", {**F32, "num_indices": 12, "row_elements": 8}, 6 * 84, DERIVED),
     ("multi_update_add", {**F16, "num_indices": 12, "row_elements": 8}, 6 * 72, DERIVED),
     # One vector: 13 + 6 * (13 + 20 + 8 + 27), 13 + 6 * (30 + 20 + 8 + 45).
-    ("pooling", {**F16, "num_outputs": 24, "window_elements": 9, "backward": False}, 421, GUESSED),
-    ("pooling", {**F16, "num_outputs": 24, "window_elements": 9, "backward": True}, 631, GUESSED),
+    # The second worker is slowest: of two vectors, 4 * (20 + 2 * 11) + 2 * (20 + 2 * 14).
+    ("pooling", {**F16, "vectors": 2, "runs": RUNS}, 13 + 6 * (2 * 13 + 264), DERIVED),
+    # 4 * (20 + 2 * 13) + 2 * (20 + 2 * 18)
+    (
+        "pooling",
+        {**F16, "vectors": 2, "runs": RUNS, "backward": True},
+        13 + 6 * (2 * 30 + 296),
+        DERIVED,
+    ),
     ("random_uniform", {**F32, "num_elements": 120}, 4 + 6 * (22 + 40), DERIVED),
     # Two of 12 scans for each worker; of one, a part of 100 for each, and then 50 additions of two.
     (
@@ -150,9 +162,7 @@ BY_COUNT = {
     "multi_update_add row_elements": functools.partial(
         vertices.multi_update_add, dtype="float16", num_indices=13
     ),
-    "pooling num_outputs": functools.partial(
-        vertices.pooling, dtype="float32", window_elements=4, backward=True
-    ),
+    "pooling vectors": functools.partial(vertices.pooling, dtype="float32", runs=RUNS),
     "random_uniform num_elements": functools.partial(vertices.random_uniform, dtype="float32"),
     "scan num_scans": functools.partial(
         vertices.scan, operations=["maximum"], dtype="float16", num_elements=7
