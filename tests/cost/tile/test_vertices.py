@@ -85,9 +85,27 @@ GOLDEN = [
     ),
     # 10 vectors for each worker.
     ("dynamic_slice", {**F32, "num_slices": 2, "slice_elements": 120}, 6 * 118, DERIVED),
-    # 2 of 12 rows for each worker, of 4 vectors, of 4 words.
+    # 2 of 12 rows for each worker, of 4 pairs or, if bytes, two words; half of them elsewhere.
     ("multi_slice", {**F32, "num_indices": 12, "row_elements": 8}, 6 * 84, DERIVED),
-    ("multi_update_add", {**F16, "num_indices": 12, "row_elements": 8}, 6 * 72, DERIVED),
+    (
+        "multi_slice",
+        {"dtype": "int8", "num_indices": 12, "row_elements": 8, "share": 0.5},
+        6 * (30 + (19 + 6) + 8),
+        DERIVED,
+    ),
+    # 2 of 12 rows are a worker's, of 4 words; 1 if half of them are elsewhere.
+    (
+        "multi_update_add",
+        {**F16, "num_indices": 12, "row_elements": 8},
+        6 * (37 + 2 * 22 + 10 * 5),
+        DERIVED,
+    ),
+    (
+        "multi_update_add",
+        {**F32, "num_indices": 12, "row_elements": 8, "share": 0.5},
+        6 * (38 + 32 + 11 * 5),
+        DERIVED,
+    ),
     # One vector: 13 + 6 * (13 + 20 + 8 + 27), 13 + 6 * (30 + 20 + 8 + 45).
     # The second worker is slowest: of two vectors, 4 * (20 + 2 * 11) + 2 * (20 + 2 * 14).
     ("pooling", {**F16, "vectors": 2, "runs": RUNS}, 13 + 6 * (2 * 13 + 264), DERIVED),
@@ -240,6 +258,13 @@ def test_a_chain():
         GC200, operations=operations, dtype="float32", num_elements=120, num_inputs=3
     )
     assert found.cycles == 11 + 6 * (29 + 10 * (2 + 1 + 1 + 12 + 1))
+
+
+def test_the_estimators_of_release_2_take_all_rows_for_found():
+    old = GC200.with_sdk(2.0)
+    rows = {"dtype": "float32", "num_indices": 12, "row_elements": 8, "share": 0.01}
+    assert vertices.multi_slice(old, **rows).cycles == 6 * (30 + 2 * 27)
+    assert vertices.multi_update_add(old, **rows).cycles == 6 * (38 + 12 * 32)
 
 
 def test_the_targets_numbers_decide():
