@@ -96,8 +96,7 @@ def cost_of_pooling(one: ComputeSet, context: CostContext) -> Cost:
 def _pooling_of(op: Op, source: TensorSpec, output: TensorSpec, target: Target) -> _Pooling:
     shape = output.shape
     sizes, steps = op.attributes["window_size"], op.attributes["window_stride"]
-    spread = op.attributes.get("window_dilation", (1,) * len(shape))
-    between = op.attributes.get("base_dilation", (1,) * len(shape))
+    spread, between = op.attributes["window_dilation"], op.attributes["base_dilation"]
     backward = op.kind == "select-and-scatter"
     field = [k for k, size in enumerate(sizes) if max(size, steps[k], between[k]) > 1]
     # Windows of one element are those of any axis.

@@ -49,6 +49,8 @@ def test_workers_begin_where_the_one_before_ends():
         operation="maximum",
         window_size=(1, 2, 1),
         window_stride=(1, 2, 1),
+        base_dilation=(1, 1, 1),
+        window_dilation=(1, 1, 1),
     )
     assert found.tiles == TILES
     assert found.compute_cycles == 13 + 6 * 2 * (13 + 2 * (20 + 8 + 3)) + LAUNCH
