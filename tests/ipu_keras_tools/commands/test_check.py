@@ -265,7 +265,7 @@ def test_what_is_no_problem(source):
             "'Sequential' object has no attribute 'updates'",
         ),
         ("from tensorflow_core import keras as K\nK.optimizers.SGD(lr=1)", 2, "{'lr': 1}"),
-        ("def f():\n  import no_such", 2, "No module named 'no_such'"),
+        ("def f():\n  import poptorch", 2, "No module named 'poptorch'"),
         ("import keras\nkeras.Sequential().load_weights('a')", 2, "not supported: filepath=a."),
         ("import keras\nkeras.models.load_model('a.tf')", 2, "not supported: filepath=a.tf."),
         (
