@@ -39,6 +39,7 @@ POINTS = Path(__file__).resolve().parent / "hardware" / "poplibs_benchmarks.tsv"
 
 _TARGETS: Mapping[str, str] = {"IpuModel1": "gc2", "IpuModel2": "gc200"}
 _SDK = 2.0
+_NOT_COUNTED = ("gaps", "vertex_code")
 
 # Why no program stands for a kind of rows.
 NOT_EXPRESSED: Mapping[str, str] = {
@@ -135,15 +136,17 @@ def compared(row: Row) -> Comparison:
     """
     model = _MODELLED[row.kind](row)
     memory = model.memory
-    gaps = memory.bytes_by_category["gaps"]
+    # Poplibs' tests have the IPU Model compile no code, so that vertices have none: all that a
+    # reduction has on a tile is 229 bytes.
+    counted = memory.total_bytes - sum(memory.bytes_by_category[name] for name in _NOT_COUNTED)
     # What is interleaved lies above all else, whatever is free below: that is most of the gaps.
     interleaved = max(_interleaved_bytes(model.costs), default=0)
     boundary = model.target.code_region_bytes if interleaved else 0
-    fullest = memory.max_tile_bytes - gaps // len(memory.peak_by_tile)
+    fullest = memory.max_tile_bytes - (memory.total_bytes - counted) // len(memory.peak_by_tile)
     return Comparison(
         row=row,
         cycles=model.compute_cycles / row.cycles - 1,
-        total_bytes=(memory.total_bytes - gaps) / row.total_bytes - 1,
+        total_bytes=counted / row.total_bytes - 1,
         fullest_tile_bytes=max(fullest, boundary + interleaved) / row.fullest_tile_bytes - 1,
         model=model,
     )

@@ -233,7 +233,12 @@ def _updated(
     partials = TensorSpec((part.sharing, lookups.num_rows, lookups.row_elements), dtype)
     outputs = lookups.num_rows * lookups.row_elements
     summed = reduction_cost(
-        target, operation=operation, source=partials, num_outputs=outputs, dtype=dtype
+        target,
+        operation=operation,
+        source=partials,
+        axes=(0,),
+        num_outputs=outputs,
+        dtype=dtype,
     )
     steps = [_in_stages(target, part, [filled], [], 0, "fill"), alone, summed]
     whole = one_after_the_other(steps, vertex=f"{vertex} in parts")

@@ -87,6 +87,7 @@ def cost_of_pooling(one: ComputeSet, context: CostContext) -> Cost:
             context.target,
             operation=op.attributes["operation"],
             source=source,
+            axes=[axis for axis, size in enumerate(op.attributes["window_size"]) if size > 1],
             num_outputs=num_elements(output),
             dtype=output.dtype,
         )

@@ -61,7 +61,8 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
     # Drawn is the class with the largest logit - log(-log(number)).
     logits = [spec for spec in one.operands if "float" in spec.dtype]
     dtype = logits[0].dtype if logits else "float32"
-    numbers = TensorSpec((num_drawn,), dtype)
+    outputs = max(num_elements(one.writes[-1].spec), 1)
+    numbers = TensorSpec((outputs, num_drawn // outputs), dtype)
     noisy = vertices.fused(
         target,
         operations=_NOISY_LOGITS,
@@ -75,7 +76,8 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
         target,
         operation="custom",
         source=numbers,
-        num_outputs=num_elements(one.writes[-1].spec),
+        axes=(1,),
+        num_outputs=outputs,
         dtype=dtype,
     )
     parts = [
