@@ -21,7 +21,7 @@ _GROUP_BYTES = 16
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _FieldAxis:
     """An axis of the field: which windows of `size` elements, `step` apart, `results` have.
 
     Between elements of what is pooled lie `dilation - 1` that count for nothing: so have the
@@ -56,7 +56,7 @@ class _Pooling:
     dtype: str
     batch: int
     vectors: int
-    axes: tuple[_Axis, ...]
+    axes: tuple[_FieldAxis, ...]
     backward: bool
 
     @property
@@ -66,7 +66,7 @@ class _Pooling:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PooledPart:
     """What the fullest tile has: results along each axis, and vectors of channels."""
 
     batch: int
@@ -108,10 +108,10 @@ def _pooling_of(op: Op, source: TensorSpec, output: TensorSpec, target: Target) 
         if backward:
             # Each element of what was pooled has the windows that it was in.
             pooled = math.ceil(shape[axis] / steps[axis])
-            axes.append(_Axis(shape[axis], pooled, reach, dilation=steps[axis]))
+            axes.append(_FieldAxis(shape[axis], pooled, reach, dilation=steps[axis]))
         else:
             given = source.shape[axis]
-            axes.append(_Axis(shape[axis], given, reach, steps[axis], between[axis]))
+            axes.append(_FieldAxis(shape[axis], given, reach, steps[axis], between[axis]))
     batch = math.prod(shape[: field[0]])
     channels = num_elements(output) // (batch * math.prod(axis.results for axis in axes))
     # Where there are too few channels for a vector, popnn takes elements of the batch instead.
@@ -145,7 +145,7 @@ def _planned_cost(pooling: _Pooling, target: Target, kind: str) -> Cost:
     )
 
 
-def _plan(pooling: _Pooling, target: Target) -> _Part:
+def _plan(pooling: _Pooling, target: Target) -> _PooledPart:
     """Returns the split with the fewest cycles as popnn's planner estimates them.
 
     As by that, batch, field and channels are divided, never windows. Of the field's innermost
@@ -154,7 +154,7 @@ def _plan(pooling: _Pooling, target: Target) -> _Part:
     return min(_parts(pooling, target.num_tiles), key=lambda part: _estimate(pooling, part, target))
 
 
-def _estimate(pooling: _Pooling, part: _Part, target: Target) -> float:
+def _estimate(pooling: _Pooling, part: _PooledPart, target: Target) -> float:
     """Returns cycles that do not depend on where the rows of workers end, nor on padding."""
     axes = list(zip(pooling.axes, part.results, strict=True))
     windows = math.prod(axis.size / axis.dilation for axis, _ in axes)
@@ -175,7 +175,7 @@ def _estimate(pooling: _Pooling, part: _Part, target: Target) -> float:
     return cycles.cycles + sent / target.exchange_bytes + _regrouping_cycles(sent, part, target)
 
 
-def _parts(pooling: _Pooling, num_tiles: int) -> Iterator[_Part]:
+def _parts(pooling: _Pooling, num_tiles: int) -> Iterator[_PooledPart]:
     *outer, inner = pooling.axes
     amounts = (pooling.batch, pooling.vectors, *(axis.results for axis in outer))
     for sizes in itertools.product(*map(_shares, amounts)):
@@ -184,10 +184,10 @@ def _parts(pooling: _Pooling, num_tiles: int) -> Iterator[_Part]:
             continue
         columns = math.ceil(inner.results / (num_tiles // parts))
         tiles = parts * _num_parts(inner.results, columns)
-        yield _Part(sizes[0], sizes[1], (*sizes[2:], columns), tiles)
+        yield _PooledPart(sizes[0], sizes[1], (*sizes[2:], columns), tiles)
 
 
-def _regrouping_cycles(num_bytes: int, part: _Part, target: Target) -> int:
+def _regrouping_cycles(num_bytes: int, part: _PooledPart, target: Target) -> int:
     """Returns the cycles of another grouping of channels, which popnn counts as an exchange."""
     if part.vectors * target.vector_bytes % _GROUP_BYTES == 0:
         return 0
@@ -205,7 +205,7 @@ def _shares(amount: int) -> list[int]:
     return sorted(few | set(range(1, root + 1)))
 
 
-def _received(pooling: _Pooling, part: _Part, target: Target) -> int:
+def _received(pooling: _Pooling, part: _PooledPart, target: Target) -> int:
     """Returns the bytes that arrive on the fullest tile."""
     pairs = list(zip(pooling.axes, part.results, strict=True))
     elements = pooling.operands_beside * math.prod(axis.read(count) for axis, count in pairs)
@@ -214,7 +214,7 @@ def _received(pooling: _Pooling, part: _Part, target: Target) -> int:
     return part.batch * part.vectors * elements * target.vector_bytes
 
 
-def _runs(pooling: _Pooling, part: _Part, num_workers: int) -> list[list[PooledRun]]:
+def _runs(pooling: _Pooling, part: _PooledPart, num_workers: int) -> list[list[PooledRun]]:
     """Deals a tile's results to workers, as one run of all rows that breaks where a row ends."""
     total = part.batch * math.prod(part.results)
     bounds = [worker * total // num_workers for worker in range(num_workers + 1)]
@@ -231,7 +231,7 @@ def _runs(pooling: _Pooling, part: _Part, num_workers: int) -> list[list[PooledR
     return dealt
 
 
-def _rows(axes: Sequence[_Axis], part: _Part) -> Iterator[PooledRun]:
+def _rows(axes: Sequence[_FieldAxis], part: _PooledPart) -> Iterator[PooledRun]:
     """Yields rows of results whose windows have as many elements that count."""
     *outer, inner = zip(axes, part.results, strict=True)
     axis, columns = inner
