@@ -16,9 +16,8 @@ from ipu_keras.cost.passes import (
 )
 from ipu_keras.cost.pipeline.schedule import PipelinePlan
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.ir import Graph
 from ipu_keras.machine.target import Target
-from ipu_keras.program import Pipeline
+from ipu_keras.program import LayeredStep, Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 # Share of an IPU's memory that a split may fill: code and what is fullest on one tile need the
@@ -80,37 +79,27 @@ class BalancedPipeline:
 
 
 def balanced_pipeline(
-    graph: Graph,
-    num_layers: int,
+    step: LayeredStep,
     num_stages: int,
     *,
     target: Target,
     schedule: PipelineSchedule,
     training: bool,
     options: CostOptions,
-    together: Collection[tuple[int, int]] = (),
-    state_share: float = 0.0,
 ) -> BalancedPipeline:
-    """Models the layers of a step, balances stages of them, and models the pipelines these make.
-
-    Args:
-        graph: The step, traced with layer k in the scope of stage k.
-        together: First and last layer of runs that may not be cut, as they share variables.
-        state_share: Bytes of the optimizer's state for each byte of gradients that the step does
-            not show.
-    """
-    layers = layer_costs(graph, num_layers, target, options, state_share=state_share)
+    """Models the layers of a step, balances stages of them, and models the pipelines these make."""
+    layers = layer_costs(step, target, options)
     stashes = _stashes(num_stages, schedule, training=training)
+    together = step.together
 
     def planned(ends: Sequence[int]) -> PlannedSplit:
         return planned_split(
-            graph,
+            step.graph,
             ends,
             target=target,
             schedule=schedule,
             training=training,
             options=options,
-            state_share=state_share,
         )
 
     even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
@@ -146,22 +135,15 @@ def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> 
     ).stash_counts
 
 
-def layer_costs(
-    graph: Graph,
-    num_layers: int,
-    target: Target,
-    options: CostOptions,
-    *,
-    state_share: float = 0.0,
-) -> tuple[LayerCost, ...]:
-    """Models a step whose layers were traced as if each, layer k, were the stage k by itself."""
+def layer_costs(step: LayeredStep, target: Target, options: CostOptions) -> tuple[LayerCost, ...]:
+    """Models the layers of a step, as if each were a stage by itself."""
     # Sequential takes any number of micro-batches, and has no stashes, which depend on the
     # split.
     each = Pipeline(
-        device_mapping=tuple(range(max(num_layers, 2))), schedule=PipelineSchedule.Sequential
+        device_mapping=tuple(range(max(step.num_layers, 2))), schedule=PipelineSchedule.Sequential
     )
     model = ModelledProgram(
-        name="", graph=graph, target=target, options=replace(options, pipeline=each)
+        name="", graph=step.graph, target=target, options=replace(options, pipeline=each)
     )
     for model_pass in (
         *READING_PASSES,
@@ -171,10 +153,10 @@ def layer_costs(
         estimate_cycles,
     ):
         model = model_pass(model)
-    return _summed(model, num_layers, state_share)
+    return _summed(model, step.num_layers)
 
 
-def _summed(model: ModelledProgram, num_layers: int, state_share: float) -> tuple[LayerCost, ...]:
+def _summed(model: ModelledProgram, num_layers: int) -> tuple[LayerCost, ...]:
     program = model.program
     cycles, variables, activations = ([0] * num_layers for _ in range(3))
     for one, cost in zip(program.compute_sets, model.costs, strict=True):
@@ -182,8 +164,7 @@ def _summed(model: ModelledProgram, num_layers: int, state_share: float) -> tupl
             cycles[one.stage] += cost.cycles * one.repeat
     for value in program.values.values():
         if value.role == "variable":
-            states = state_share if value.is_accumulator else 0
-            variables[value.ipu] += value.spec.nbytes + int(value.spec.nbytes * states)
+            variables[value.ipu] += value.spec.nbytes
     makers, reached = _reach(program)
     for name in _kept_for_gradient(program) & makers.keys():
         activations[makers[name]] += program.values[name].spec.nbytes

@@ -14,8 +14,9 @@ class Fix:
     """A change of a program that needs less memory.
 
     Args:
-        changes: Arguments to give `profile` besides, by name: options of `CostOptions`, or
-            `batch_size`.
+        changes: Arguments to give `profile` besides, by name: options of `CostOptions`,
+            `batch_size`, or `pipeline_stages`, the number of stages to ask `suggest_pipeline`
+            for.
         max_tile_bytes: Bytes on the fullest tile.
         seconds_per_sample: Time of a step by the samples of its batch.
         excess_code_bytes: Bytes of instructions that find no room where a tile can execute them,
@@ -63,6 +64,11 @@ def is_mostly_single(graph: Graph) -> bool:
     return sizes["float32"] > sizes["float16"]
 
 
+def is_training_step(graph: Graph) -> bool:
+    """Whether a step has a gradient."""
+    return any(op.backward for op in graph.ops)
+
+
 def num_layers(graph: Graph) -> int:
     """Returns the layers with weights, which can be on IPUs of their own; 0 if none is known.
 
@@ -92,6 +98,7 @@ def _in_words(name: str, value: Any) -> str:
         "dtype": str(value),
         "gradient_accumulation_count": f"{value} steps between weight updates",
         "num_ipus": f"the layers on {value} IPUs",
+        "pipeline_stages": f"a pipeline of {value} stages",
         "recomputation": "recomputation" if value else "no recomputation",
         "stage_splits": f"{value} stages in place of each",
         "steps_per_execution": f"{value} steps per execution",

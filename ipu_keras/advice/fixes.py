@@ -5,20 +5,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.changes import Fix, is_mostly_single, num_layers
+from ipu_keras.advice.balanced_pipeline import balanced_pipeline
+from ipu_keras.advice.changes import Fix, is_mostly_single, is_training_step, num_layers
+from ipu_keras.advice.planned_split import graph_in_stages
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
 from ipu_keras.cost.pipeline.pipeline_run import is_training
 from ipu_keras.cost.pipeline.schedule import overlap
 from ipu_keras.ir import Graph
+from ipu_keras.program import LayeredStep, Pipeline, Variants
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 # The largest machine that the emulator has.
 _MAX_IPUS = 16
 # How often a proportion is halved: less memory for temporaries costs more and more time.
 _PROPORTION_HALVINGS = 2
 # Options that put a program on more IPUs.
-_ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
+_ON_MORE_IPUS = frozenset({"num_ipus", "pipeline_stages", "stage_splits"})
 # Share of the bytes that are too many: what saves less is worth a try with others, but no line.
 _LEAST_SAVING = 0.1
 # Tracing a step takes longer than all its modelling.
@@ -30,22 +34,25 @@ def suggest_fixes(
     *,
     batch_size: int = 1,
     trace: Callable[[int], Graph | None] | None = None,
+    variants: Variants | None = None,
 ) -> tuple[Fix, ...]:
     """Models what might help a program that does not fit.
 
-    Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
-    products may take, powers of two of IPUs or, in a pipeline, of stages in place of each, and
-    halves of the batch: of each, the least that fits. If none fits, those that help are
-    combined, with more and more IPUs. What fits comes first, and of that what takes the least
-    time per sample.
+    Tried are float16, recomputation, halves of the proportion of memory that products may take,
+    powers of two of IPUs or, in a pipeline, of stages in place of each, and halves of the batch:
+    of each, the least that fits. If none fits, those that help are combined, with more and more
+    IPUs. What fits comes first, and of that what takes the least time per sample.
 
     Args:
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
             Smaller batches are only tried with it.
+        variants: Of a Keras model, how else it could be written: its layers have another dtype,
+            and more IPUs are stages of a pipeline that is balanced for them. Of other programs,
+            all numbers change, and IPUs share the layers or cut the stages that there are.
     """
     if model.memory.fits:
         return ()
-    search = _Search(model, batch_size)
+    search = _Search(model, batch_size, variants)
     fixes = list(search.alone())
     if trace is not None:
         fixes += search.with_smaller_batch(trace)
@@ -58,12 +65,16 @@ def suggest_fixes(
 class _Search:
     """Models changes of one program, whose first passes are run once for many of them."""
 
-    def __init__(self, model: ModelledProgram, batch_size: int):
+    def __init__(self, model: ModelledProgram, batch_size: int, variants: Variants | None):
         self._model = model
         self._batch_size = batch_size
-        # Models by options, which have no hash, after the first passes: these do not know how
-        # many IPUs share the layers, so their results serve all numbers of IPUs.
-        self._read: list[tuple[CostOptions, ModelledProgram]] = []
+        self._variants = variants
+        # The traces of variants by dtype.
+        self._graphs: dict[str | None, Graph | None] = {None: model.graph}
+        self._layered: dict[str | None, LayeredStep | None] = {}
+        # Models by graph and options, which have no hash, after the first passes: these do not
+        # know how many IPUs share the layers, so their results serve all numbers of IPUs.
+        self._read: list[tuple[Graph, CostOptions, ModelledProgram]] = []
 
     def alone(self) -> Iterator[Fix]:
         """Yields each option by itself."""
@@ -130,6 +141,12 @@ class _Search:
         options = self._model.options
         powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
         powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
+        if self._variants is not None:
+            step = self._by_layer(None)
+            most = 0 if step is None else step.num_layers
+            stages = 1 if options.pipeline is None else options.pipeline.num_stages
+            counts = [power * stages for power in powers]
+            return [self._pipeline_of(count) for count in counts if count <= most]
         if options.pipeline is None:
             most = num_layers(self._model.graph) or _MAX_IPUS
             counts = (power * options.num_ipus for power in powers)
@@ -150,6 +167,22 @@ class _Search:
             changes["steps_per_execution"] = math.lcm(model.options.steps_per_execution, count)
         return changes
 
+    def _pipeline_of(self, num_stages: int) -> dict[str, Any]:
+        """Returns changes to a pipeline of so many stages, with as many steps as it needs."""
+        options, changes = self._model.options, {"pipeline_stages": num_stages}
+        schedule = (
+            PipelineSchedule.Grouped if options.pipeline is None else options.pipeline.schedule
+        )
+        training = is_training_step(self._model.graph)
+        count = overlap(schedule, range(num_stages), training=training)
+        if options.pipeline is not None:
+            count = math.lcm(self._model.num_micro_batches, count)
+            if training and count != options.gradient_accumulation_count:
+                changes["gradient_accumulation_count"] = count
+        if options.steps_per_execution % count:
+            changes["steps_per_execution"] = math.lcm(options.steps_per_execution, count)
+        return changes
+
     def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
         """Yields the first of some changes, each going further, that fits; else what helps most."""
         best: Fix | None = None
@@ -164,7 +197,9 @@ class _Search:
                 return
             if best is None or _is_better(fix, best.max_tile_bytes, self._model):
                 best = fix
-            if fix.max_tile_bytes > self._model.memory.max_tile_bytes:
+            if fix.max_tile_bytes > self._model.memory.max_tile_bytes and not (
+                _ON_MORE_IPUS & changes.keys()
+            ):
                 break  # a step further would lead further away
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
@@ -182,17 +217,66 @@ class _Search:
         )
 
     def _changed(self, changes: Mapping[str, Any]) -> ModelledProgram:
+        """Models the program with some changes; raises a `ValueError` if it cannot have them."""
+        changes, dtype, graph = dict(changes), None, self._model.graph
+        if self._variants is not None and "dtype" in changes:
+            dtype = changes.pop("dtype")
+            graph = self._in_dtype(dtype)
+        num_stages = changes.pop("pipeline_stages", None)
         options = replace(self._model.options, **changes)
+        if num_stages is not None:
+            return self._pipelined(dtype, num_stages, options)
         shared = self._as_read(options)
-        read = next((model for known, model in self._read if known == shared), None)
+        known = (model for a, b, model in self._read if a is graph and b == shared)
+        read = next(known, None)
         if read is None:
             before = self._model
             model = ModelledProgram(
-                name=before.name, graph=before.graph, target=before.target, options=options
+                name=before.name, graph=graph, target=before.target, options=options
             )
             read = _after(READING_PASSES, model)
-            self._read.append((shared, read))
+            self._read.append((graph, shared, read))
         return _after(MODEL_PASSES[len(READING_PASSES) :], replace(read, options=options))
+
+    def _pipelined(
+        self, dtype: str | None, num_stages: int, options: CostOptions
+    ) -> ModelledProgram:
+        """Models the pipeline that `suggest_pipeline` would suggest, as it would run."""
+        model, step = self._model, self._by_layer(dtype)
+        if step is None:
+            raise ValueError(f"The layers cannot be assigned to {num_stages} stages.")
+        training = is_training_step(model.graph)
+        pipeline = options.pipeline or Pipeline(device_mapping=(0, 1))
+        pipeline = replace(pipeline, device_mapping=tuple(range(num_stages)))
+        count = options.gradient_accumulation_count
+        if training and options.pipeline is None:
+            count = overlap(pipeline.schedule, pipeline.device_mapping, training=True)
+        options = replace(options, gradient_accumulation_count=count, pipeline=pipeline)
+        found = balanced_pipeline(
+            step,
+            num_stages,
+            target=model.target,
+            schedule=pipeline.schedule,
+            training=training,
+            options=options,
+        )
+        graph = graph_in_stages(step.graph, found.after.ends)
+        return model_graph(model.name, graph, model.target, options)
+
+    def _in_dtype(self, dtype: str) -> Graph:
+        assert self._variants is not None, "only models are written again"
+        if dtype not in self._graphs:
+            self._graphs[dtype] = self._variants.in_dtype(dtype)
+        graph = self._graphs[dtype]
+        if graph is None:
+            raise ValueError(f"The model cannot be made again in {dtype}.")
+        return graph
+
+    def _by_layer(self, dtype: str | None) -> LayeredStep | None:
+        assert self._variants is not None, "only models are written again"
+        if dtype not in self._layered:
+            self._layered[dtype] = self._variants.by_layer(dtype)
+        return self._layered[dtype]
 
     def _fix(self, changes: Mapping[str, Any], model: ModelledProgram, batch_size: int) -> Fix:
         seconds = model.cycles_per_step / model.target.clock_hz

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.schedule import overlap
 from ipu_keras.ir import Graph
@@ -57,14 +56,8 @@ def planned_split(
     schedule: PipelineSchedule,
     training: bool,
     options: CostOptions,
-    state_share: float = 0.0,
 ) -> PlannedSplit:
-    """Models the pipeline that a split makes, with layer k of the trace in the scope of stage k.
-
-    The optimizer's state has `state_share` bytes for each byte of gradients.
-    """
-    starts = (0, *ends)
-    stages = {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
+    """Models the pipeline that a split makes, with layer k of the trace in the scope of stage k."""
     count = num_micro_batches(len(ends), schedule, training=training)
     pipeline = Pipeline(device_mapping=tuple(range(len(ends))), schedule=schedule)
     chosen = replace(
@@ -73,20 +66,22 @@ def planned_split(
         gradient_accumulation_count=count if training else 1,
         steps_per_execution=count,
     )
-    model = model_graph("", _in_stages(graph, stages), target, chosen)
+    model = model_graph("", graph_in_stages(graph, ends), target, chosen)
     assert model.pipeline_run is not None, "it has a pipeline"
-    # A pipeline of three stages has four IPUs, of which the last one holds nothing.
-    peaks = model.memory.max_bytes_by_ipu[: len(ends)]
-    states = _state_bytes(model, state_share, len(ends))
     return PlannedSplit(
         ends=tuple(ends),
         cycles=model.pipeline_run.stage_cycles,
-        # State is spread over all tiles.
-        tile_bytes=tuple(
-            int(peak) + -(-state // target.num_tiles)
-            for peak, state in zip(peaks, states, strict=True)
-        ),
+        # A pipeline of three stages has four IPUs, of which the last one holds nothing.
+        tile_bytes=tuple(int(peak) for peak in model.memory.max_bytes_by_ipu[: len(ends)]),
         capacity=target.tile_bytes,
+    )
+
+
+def graph_in_stages(graph: Graph, ends: Sequence[int]) -> Graph:
+    """Returns a graph of layers, each in the scope of a stage, with those of a split instead."""
+    starts = (0, *ends)
+    return _in_stages(
+        graph, {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
     )
 
 
@@ -99,11 +94,3 @@ def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
         ),
         functions={name: _in_stages(each, stages) for name, each in graph.functions.items()},
     )
-
-
-def _state_bytes(model: ModelledProgram, state_share: float, num_ipus: int) -> list[int]:
-    found = [0] * num_ipus
-    for value in model.program.values.values():
-        if value.role == "variable" and value.is_accumulator:
-            found[value.ipu] += int(value.spec.nbytes * state_share)
-    return found

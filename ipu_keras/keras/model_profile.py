@@ -107,7 +107,9 @@ def profile(
     with showing("profile"):
         name, graph = subject.traced(specs, mode, options)
         name = name if own_name is None else own_name
-        return with_fixes(report_of(name, graph, batch_size=size, **options), trace=trace)
+        report = report_of(name, graph, batch_size=size, **options)
+        variants = subject.variants(specs, mode, options)
+        return with_fixes(report, trace=trace, variants=variants)
 
 
 def what_if(

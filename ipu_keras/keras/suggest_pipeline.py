@@ -1,17 +1,12 @@
 """Suggests which layers of a Keras model should be in which stage of a pipeline."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ipu_keras.advice.balanced_pipeline import balanced_pipeline
-from ipu_keras.keras.extensions.call_observer import in_stages
 from ipu_keras.keras.extensions.model_extension import ModelExtension
-from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
-from ipu_keras.keras.extensions.training import TrainingParts
 from ipu_keras.keras.profiled import ProfiledModel, profiled
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.progress import phase, showing
@@ -94,24 +89,22 @@ def suggest_pipeline(
     # Checked before the trace, which takes the longest.
     model_options({**configured, **options})
     with showing("suggest pipeline"):
-        name, graph = subject.traced_step(specs, mode, _step_by_layer)
-        training = name.endswith(".train")
+        mode = subject.mode(mode, len(specs))
+        step = subject.by_layer(specs, mode)
+        training = mode == "train"
         count = 2 if training else 1
         chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
         warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
         with phase("balance stages"):
             found = balanced_pipeline(
-                graph,
-                len(layers),
+                step,
                 num_stages,
                 target=hardware.without_tiles(chosen.num_io_tiles),
                 schedule=schedule,
                 training=training,
                 options=chosen,
-                together=_together(layers),
-                state_share=_state_share(model) if training else 0.0,
             )
-    table = balance_table(f"Stages of {name}, cycles for a micro-batch", found)
+    table = balance_table(f"Stages of {model.name}.{mode}, cycles for a micro-batch", found)
     print(rendered(table), end="")
     return _assigned(assignments, found.after.stages)
 
@@ -137,46 +130,3 @@ def _assigned(assignments: list[Any] | None, stages: Sequence[int]) -> list[Any]
     for assignment, stage in zip(assignments, stages, strict=True):
         assignment.pipeline_stage = stage
     return assignments
-
-
-def _together(layers: Sequence[keras.Layer]) -> list[tuple[int, int]]:
-    """Returns the runs of positions that share a layer's weights, and so must share an IPU."""
-    calls: dict[int, list[int]] = {}
-    for position, layer in enumerate(layers):
-        if layer.weights:
-            calls.setdefault(id(layer), []).append(position)
-    return [(found[0], found[-1]) for found in calls.values() if len(found) > 1]
-
-
-def _state_share(model: keras.Model) -> float:
-    """Returns the bytes of the optimizer's state for each byte of what it trains."""
-    states = sum(_num_bytes(variable) for variable in model.optimizer.variables)
-    weights = sum(_num_bytes(variable) for variable in model.trainable_variables)
-    return states / max(weights, 1)
-
-
-def _num_bytes(variable: Any) -> int:
-    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
-
-
-def _step_by_layer(subject: ProfiledModel, mode: str) -> Callable[[Any], Any]:
-    """Returns the step with the k-th call of a layer traced in the scope of stage k.
-
-    Weights are updated by gradient descent: the optimizer's work belongs to no stage, and
-    tracing it takes as long as the rest.
-    """
-    calls = subject.calls()
-    num_layers = sum(call.is_layer for call in calls)
-    stages = resolved_stages(calls, range(num_layers))
-    step = subject.step_with_update(mode, _descend)
-
-    def step_by_layer(data: Any) -> Any:
-        with in_stages(subject.model, calls, stages):
-            return step(data)
-
-    return step_by_layer
-
-
-def _descend(training: TrainingParts, gradients: Sequence[tf.Tensor]) -> None:
-    for gradient, weight in zip(gradients, training.trained, strict=True):
-        weight.assign_sub(tf.cast(gradient, weight.dtype))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -24,11 +24,14 @@ from ipu_keras.profiling.models import (
     model_of,
     model_of_executable,
 )
-from ipu_keras.program import Program
+from ipu_keras.program import Program, Variants
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.report import Report
 from ipu_keras.tracing import no_garbage_collection
 from ipu_keras.tracing.lowering import LoweringError
+
+Given = TypeVar("Given")
+Traced = TypeVar("Traced")
 
 # Options for a program that ran, whose number of steps is known.
 _LAST_REPORT_OPTIONS = (
@@ -48,26 +51,40 @@ def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **optio
 
 
 @no_garbage_collection()
-def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
+def with_fixes(
+    report: Report, *, trace: Callable[[int], Graph], variants: Variants | None = None
+) -> Report:
     """Adds to a report what would help, if its program does not fit.
 
     Args:
         trace: Traces the program's step for another batch size.
+        variants: How else the model could be written; `None` for functions.
     """
-
-    def trace_if_possible(size: int) -> Graph | None:
-        try:
-            return trace(size)
-        except (LoweringError, TypeError, ValueError, tf.errors.OpError):
-            return None  # the step was written for one size
-
     with phase("look for what would fit"):
         fixes = suggest_fixes(
             report.model,
             batch_size=report.batch_size or 1,
-            trace=trace_if_possible,
+            trace=_if_possible(trace),
+            variants=None
+            if variants is None
+            else Variants(
+                in_dtype=_if_possible(variants.in_dtype), by_layer=_if_possible(variants.by_layer)
+            ),
         )
     return replace(report, fixes=fixes)
+
+
+def _if_possible(trace: Callable[[Given], Traced]) -> Callable[[Given], Traced | None]:
+    """Returns a function that gives `None` if a step cannot be traced so."""
+
+    def traced(given: Given) -> Traced | None:
+        try:
+            return trace(given)
+        # A step may be written for one size, and users may override what has to be Keras's own.
+        except (LoweringError, RuntimeError, TypeError, ValueError, tf.errors.OpError):
+            return None
+
+    return traced
 
 
 def last_report(device: str | int = 0, **options: Any) -> Report:

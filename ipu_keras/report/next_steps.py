@@ -70,6 +70,7 @@ _LINES: dict[str, Callable[[Any, int], str]] = {
     "dtype": lambda value, _: f'keras.config.set_dtype_policy("{value}")',
     "gradient_accumulation_count": lambda value, _: _ACCUMULATE.format(value),
     "num_ipus": lambda value, _: _pipeline_of(value),
+    "pipeline_stages": lambda value, _: _pipeline_of(value),
     "recomputation": lambda value, _: f"config.allow_recompute = {value}",
     "stage_splits": lambda value, num_stages: _pipeline_of(value * num_stages),
     "steps_per_execution": lambda value, _: f"model.compile(..., steps_per_execution={value})",
