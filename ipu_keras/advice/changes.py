@@ -87,12 +87,15 @@ def num_layers(graph: Graph) -> int:
 
 def in_words(changes: Mapping[str, Any]) -> str:
     """Returns changes of a program, of which there is at least one, as a sentence names them."""
-    *first, last = [_in_words(name, value) for name, value in changes.items()]
+    *first, last = filter(None, [_in_words(name, value) for name, value in changes.items()])
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _in_words(name: str, value: Any) -> str:
     words = {
+        "place_ops_on_io_tiles": "",
+        "infeed_dtype": f"data in {value}",
+        "num_io_tiles": f"{value} tiles for input and output",
         "available_memory_proportion": f"availableMemoryProportion {value}",
         "batch_size": f"batch size {value}",
         "dtype": str(value),

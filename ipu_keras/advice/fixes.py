@@ -1,28 +1,17 @@
 """Finds what would make a program fit that does not, each remedy modelled."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.balanced_pipeline import balanced_pipeline
-from ipu_keras.advice.changes import Fix, is_mostly_single, is_training_step, num_layers
-from ipu_keras.advice.planned_split import graph_in_stages
-from ipu_keras.cost.cost_options import CostOptions
+from ipu_keras.advice.changed_programs import ON_MORE_IPUS, ChangedPrograms
+from ipu_keras.advice.changes import Fix, is_mostly_single
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
-from ipu_keras.cost.pipeline.pipeline_run import is_training
-from ipu_keras.cost.pipeline.schedule import overlap
+from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph
-from ipu_keras.program import LayeredStep, Pipeline, Variants
-from ipu_keras.settings.pipeline_choices import PipelineSchedule
+from ipu_keras.program import Variants
 
-# The largest machine that the emulator has.
-_MAX_IPUS = 16
 # How often a proportion is halved: less memory for temporaries costs more and more time.
 _PROPORTION_HALVINGS = 2
-# Options that put a program on more IPUs.
-_ON_MORE_IPUS = frozenset({"num_ipus", "pipeline_stages", "stage_splits"})
 # Share of the bytes that are too many: what saves less is worth a try with others, but no line.
 _LEAST_SAVING = 0.1
 # Tracing a step takes longer than all its modelling.
@@ -63,18 +52,12 @@ def suggest_fixes(
 
 
 class _Search:
-    """Models changes of one program, whose first passes are run once for many of them."""
+    """Looks for changes that need less memory."""
 
     def __init__(self, model: ModelledProgram, batch_size: int, variants: Variants | None):
         self._model = model
         self._batch_size = batch_size
-        self._variants = variants
-        # The traces of variants by dtype.
-        self._graphs: dict[str | None, Graph | None] = {None: model.graph}
-        self._layered: dict[str | None, LayeredStep | None] = {}
-        # Models by graph and options, which have no hash, after the first passes: these do not
-        # know how many IPUs share the layers, so their results serve all numbers of IPUs.
-        self._read: list[tuple[Graph, CostOptions, ModelledProgram]] = []
+        self._changed = ChangedPrograms(model, variants)
 
     def alone(self) -> Iterator[Fix]:
         """Yields each option by itself."""
@@ -86,16 +69,16 @@ class _Search:
         proportion = options.available_memory_proportion
         halves = [round(proportion / 2**k, 6) for k in range(1, _PROPORTION_HALVINGS + 1)]
         yield from self._least([{"available_memory_proportion": half} for half in halves])
-        yield from self._least(self._more_ipus())
+        yield from self._least(self._changed.to_more_ipus())
 
     def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
         """Yields all options together that help alone, with more and more IPUs."""
         helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
-        apart = [changes for changes in helpful if not _ON_MORE_IPUS & changes.keys()]
+        apart = [changes for changes in helpful if not ON_MORE_IPUS & changes.keys()]
         together = {name: value for changes in apart for name, value in changes.items()}
         if not together:
             return
-        more = self._more_ipus() if len(apart) < len(helpful) else []
+        more = self._changed.to_more_ipus() if len(apart) < len(helpful) else []
         first = [together] if len(together) > 1 else []
         yield from self._least([*first, *({**together, **changes} for changes in more)])
 
@@ -136,59 +119,12 @@ class _Search:
         limit = self._model.memory.tile_bytes
         return next((b for b in halves if needed + (b - size) * slope <= limit), None)
 
-    def _more_ipus(self) -> list[dict[str, Any]]:
-        """Returns changes to twice as many IPUs, four times as many and so on."""
-        options = self._model.options
-        powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
-        powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
-        if self._variants is not None:
-            step = self._by_layer(None)
-            most = 0 if step is None else step.num_layers
-            stages = 1 if options.pipeline is None else options.pipeline.num_stages
-            counts = [power * stages for power in powers]
-            return [self._pipeline_of(count) for count in counts if count <= most]
-        if options.pipeline is None:
-            most = num_layers(self._model.graph) or _MAX_IPUS
-            counts = (power * options.num_ipus for power in powers)
-            return [{"num_ipus": count} for count in counts if count <= most]
-        return [self._finer_pipeline(power * options.stage_splits) for power in powers]
-
-    def _finer_pipeline(self, splits: int) -> dict[str, Any]:
-        """Returns more stages, and as many more micro-batches as their schedule needs."""
-        model, changes = self._model, {"stage_splits": splits}
-        pipeline = replace(model.options, stage_splits=splits).pipeline_as_cut
-        assert pipeline is not None, "only pipelines have finer ones"
-        training = is_training(model.program)
-        multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
-        if model.num_micro_batches % multiple:
-            count = math.lcm(model.num_micro_batches, multiple)
-            if training:
-                changes["gradient_accumulation_count"] = count
-            changes["steps_per_execution"] = math.lcm(model.options.steps_per_execution, count)
-        return changes
-
-    def _pipeline_of(self, num_stages: int) -> dict[str, Any]:
-        """Returns changes to a pipeline of so many stages, with as many steps as it needs."""
-        options, changes = self._model.options, {"pipeline_stages": num_stages}
-        schedule = (
-            PipelineSchedule.Grouped if options.pipeline is None else options.pipeline.schedule
-        )
-        training = is_training_step(self._model.graph)
-        count = overlap(schedule, range(num_stages), training=training)
-        if options.pipeline is not None:
-            count = math.lcm(self._model.num_micro_batches, count)
-            if training and count != options.gradient_accumulation_count:
-                changes["gradient_accumulation_count"] = count
-        if options.steps_per_execution % count:
-            changes["steps_per_execution"] = math.lcm(options.steps_per_execution, count)
-        return changes
-
     def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
         """Yields the first of some changes, each going further, that fits; else what helps most."""
         best: Fix | None = None
         for changes in candidates:
             try:
-                changed = self._changed(changes)
+                changed = self._changed.with_changes(changes)
             except ValueError:
                 break  # a stage has no more layers to be cut between
             fix = self._fix(changes, changed, self._batch_size)
@@ -198,85 +134,11 @@ class _Search:
             if best is None or _is_better(fix, best.max_tile_bytes, self._model):
                 best = fix
             if fix.max_tile_bytes > self._model.memory.max_tile_bytes and not (
-                _ON_MORE_IPUS & changes.keys()
+                ON_MORE_IPUS & changes.keys()
             ):
                 break  # a step further would lead further away
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
-
-    def _as_read(self, options: CostOptions) -> CostOptions:
-        """Returns the options with those as they were that the first passes do not look at."""
-        # Branches are compared by their cycles, so their products have to be planned as chosen.
-        before = self._model.options
-        if any(op.kind == "conditional" for op in self._model.graph.walk()):
-            return replace(options, num_ipus=1)
-        return replace(
-            options,
-            num_ipus=1,
-            available_memory_proportion=before.available_memory_proportion,
-        )
-
-    def _changed(self, changes: Mapping[str, Any]) -> ModelledProgram:
-        """Models the program with some changes; raises a `ValueError` if it cannot have them."""
-        changes, dtype, graph = dict(changes), None, self._model.graph
-        if self._variants is not None and "dtype" in changes:
-            dtype = changes.pop("dtype")
-            graph = self._in_dtype(dtype)
-        num_stages = changes.pop("pipeline_stages", None)
-        options = replace(self._model.options, **changes)
-        if num_stages is not None:
-            return self._pipelined(dtype, num_stages, options)
-        shared = self._as_read(options)
-        known = (model for a, b, model in self._read if a is graph and b == shared)
-        read = next(known, None)
-        if read is None:
-            before = self._model
-            model = ModelledProgram(
-                name=before.name, graph=graph, target=before.target, options=options
-            )
-            read = _after(READING_PASSES, model)
-            self._read.append((graph, shared, read))
-        return _after(MODEL_PASSES[len(READING_PASSES) :], replace(read, options=options))
-
-    def _pipelined(
-        self, dtype: str | None, num_stages: int, options: CostOptions
-    ) -> ModelledProgram:
-        """Models the pipeline that `suggest_pipeline` would suggest, as it would run."""
-        model, step = self._model, self._by_layer(dtype)
-        if step is None:
-            raise ValueError(f"The layers cannot be assigned to {num_stages} stages.")
-        training = is_training_step(model.graph)
-        pipeline = options.pipeline or Pipeline(device_mapping=(0, 1))
-        pipeline = replace(pipeline, device_mapping=tuple(range(num_stages)))
-        count = options.gradient_accumulation_count
-        if training and options.pipeline is None:
-            count = overlap(pipeline.schedule, pipeline.device_mapping, training=True)
-        options = replace(options, gradient_accumulation_count=count, pipeline=pipeline)
-        found = balanced_pipeline(
-            step,
-            num_stages,
-            target=model.target,
-            schedule=pipeline.schedule,
-            training=training,
-            options=options,
-        )
-        graph = graph_in_stages(step.graph, found.after.ends)
-        return model_graph(model.name, graph, model.target, options)
-
-    def _in_dtype(self, dtype: str) -> Graph:
-        assert self._variants is not None, "only models are written again"
-        if dtype not in self._graphs:
-            self._graphs[dtype] = self._variants.in_dtype(dtype)
-        graph = self._graphs[dtype]
-        if graph is None:
-            raise ValueError(f"The model cannot be made again in {dtype}.")
-        return graph
-
-    def _by_layer(self, dtype: str | None) -> LayeredStep | None:
-        assert self._variants is not None, "only models are written again"
-        if dtype not in self._layered:
-            self._layered[dtype] = self._variants.by_layer(dtype)
-        return self._layered[dtype]
 
     def _fix(self, changes: Mapping[str, Any], model: ModelledProgram, batch_size: int) -> Fix:
         seconds = model.cycles_per_step / model.target.clock_hz
@@ -293,11 +155,3 @@ def _is_better(fix: Fix, needed: int, model: ModelledProgram) -> bool:
     """Whether a fix makes the model fit, or is clearly nearer to that than the bytes needed."""
     excess = needed - model.memory.tile_bytes
     return fix.fits or fix.max_tile_bytes <= needed - _LEAST_SAVING * excess
-
-
-def _after(
-    passes: Sequence[Callable[[ModelledProgram], ModelledProgram]], model: ModelledProgram
-) -> ModelledProgram:
-    for model_pass in passes:
-        model = model_pass(model)
-    return model

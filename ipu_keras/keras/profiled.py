@@ -89,6 +89,13 @@ class ProfiledFunction:
         check_options(given)
         return dict(given)
 
+    def written_in(self, dtype: str | None) -> "ProfiledFunction | None":
+        """Returns what is profiled with layers of a dtype; `None` if it cannot be written so.
+
+        Functions have no layers.
+        """
+        return None
+
     def variants(
         self, specs: tuple, mode: str | None, options: Mapping[str, Any]
     ) -> Variants | None:
@@ -191,8 +198,7 @@ class ProfiledModel(ProfiledFunction):
 
             return f"{model.name}.{mode}", traced_graph(run, data)
 
-    def in_dtype(self, dtype: str | None) -> "ProfiledModel | None":
-        """Returns the model with layers of a dtype; `None` if it cannot be made again so."""
+    def written_in(self, dtype: str | None) -> "ProfiledModel | None":
         if dtype is None or dtype == self.model.dtype_policy.name:
             return self
         if dtype not in self._in_dtype:
@@ -222,11 +228,11 @@ class ProfiledModel(ProfiledFunction):
     def variants(self, specs: tuple, mode: str | None, options: Mapping[str, Any]) -> Variants:
 
         def in_dtype(dtype: str) -> Graph | None:
-            found = self.in_dtype(dtype)
+            found = self.written_in(dtype)
             return None if found is None else found.traced(specs, mode, options)[1]
 
         def by_layer(dtype: str | None) -> LayeredStep | None:
-            found = self.in_dtype(dtype)
+            found = self.written_in(dtype)
             replicas = TraceKind.of(options).num_replicas
             if found is None or not found.has_stages_of_layers():
                 return None

@@ -64,17 +64,22 @@ def with_fixes(
         fixes = suggest_fixes(
             report.model,
             batch_size=report.batch_size or 1,
-            trace=_if_possible(trace),
-            variants=None
-            if variants is None
-            else Variants(
-                in_dtype=_if_possible(variants.in_dtype), by_layer=_if_possible(variants.by_layer)
-            ),
+            trace=_none_of_errors(trace),
+            variants=if_possible(variants),
         )
     return replace(report, fixes=fixes)
 
 
-def _if_possible(trace: Callable[[Given], Traced]) -> Callable[[Given], Traced | None]:
+def if_possible(variants: Variants | None) -> Variants | None:
+    """Returns variants that are `None` where a model cannot be traced so."""
+    if variants is None:
+        return None
+    return Variants(
+        in_dtype=_none_of_errors(variants.in_dtype), by_layer=_none_of_errors(variants.by_layer)
+    )
+
+
+def _none_of_errors(trace: Callable[[Given], Traced]) -> Callable[[Given], Traced | None]:
     """Returns a function that gives `None` if a step cannot be traced so."""
 
     def traced(given: Given) -> Traced | None:
