@@ -19,6 +19,8 @@ class Fix:
             for.
         max_tile_bytes: Bytes on the fullest tile.
         seconds_per_sample: Time of a step by the samples of its batch.
+        is_close: Whether the bytes are too close to those of a tile to say, by the model's errors,
+            if it fits.
         excess_code_bytes: Bytes of instructions that find no room where a tile can execute them,
             however few bytes the tile needs in all.
     """
@@ -28,6 +30,11 @@ class Fix:
     fits: bool
     seconds_per_sample: float
     excess_code_bytes: int = 0
+    is_close: bool = False
+
+    @property
+    def clearly_fits(self) -> bool:
+        return self.fits and not self.is_close
 
     @property
     def name(self) -> str:
@@ -47,6 +54,8 @@ class Fix:
 
     def __str__(self) -> str:
         verdict = "fits" if self.fits else "does not fit either"
+        if self.is_close:
+            verdict = f"{verdict}, but too closely to say"
         if self.excess_code_bytes:
             verdict = f"{verdict} ({self.excess_code_bytes:,} bytes of code are too many)"
         return (

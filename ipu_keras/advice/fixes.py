@@ -24,6 +24,7 @@ def suggest_fixes(
     batch_size: int = 1,
     trace: Callable[[int], Graph | None] | None = None,
     variants: Variants | None = None,
+    is_close: Callable[[int], bool] = lambda num_bytes: False,
 ) -> tuple[Fix, ...]:
     """Models what might help a program that does not fit.
 
@@ -38,24 +39,37 @@ def suggest_fixes(
         variants: Of a Keras model, how else it could be written: its layers have another dtype,
             and more IPUs are stages of a pipeline that is balanced for them. Of other programs,
             all numbers change, and IPUs share the layers or cut the stages that there are.
+        is_close: Whether bytes of the fullest tile are too close to those it has to say if a
+            program fits. What fits so closely does not end the search.
     """
     if model.memory.fits:
         return ()
-    search = _Search(model, batch_size, variants)
+    search = _Search(model, batch_size, variants, is_close)
     fixes = list(search.alone())
     if trace is not None:
         fixes += search.with_smaller_batch(trace)
-    if not any(fix.fits for fix in fixes):
+    if not any(fix.clearly_fits for fix in fixes):
         fixes += search.combined(fixes)
     worth = [fix for fix in fixes if _is_better(fix, model.memory.max_tile_bytes, model)]
-    return tuple(sorted(worth, key=lambda fix: (not fix.fits, fix.seconds_per_sample, fix.name)))
+    return tuple(sorted(worth, key=_rank))
+
+
+def _rank(fix: Fix) -> tuple[bool, bool, float, str]:
+    return not fix.clearly_fits, not fix.fits, fix.seconds_per_sample, fix.name
 
 
 class _Search:
     """Looks for changes that need less memory."""
 
-    def __init__(self, model: ModelledProgram, batch_size: int, variants: Variants | None):
+    def __init__(
+        self,
+        model: ModelledProgram,
+        batch_size: int,
+        variants: Variants | None,
+        is_close: Callable[[int], bool],
+    ):
         self._model = model
+        self._is_close = is_close
         self._batch_size = batch_size
         self._changed = ChangedPrograms(model, variants)
 
@@ -102,7 +116,7 @@ class _Search:
             model = self._model
             smaller = model_graph(model.name, graph, model.target, model.options)
             best = self._fix({"batch_size": promising}, smaller, promising)
-            if best.fits or not smaller.memory.code_fits:
+            if best.clearly_fits or not smaller.memory.code_fits:
                 break
             known.append((promising, best.max_tile_bytes))
         if best is not None and best.max_tile_bytes < memory.max_tile_bytes:
@@ -128,10 +142,12 @@ class _Search:
             except ValueError:
                 break  # a stage has no more layers to be cut between
             fix = self._fix(changes, changed, self._batch_size)
-            if fix.fits:
+            if fix.clearly_fits:
                 yield fix
                 return
-            if best is None or _is_better(fix, best.max_tile_bytes, self._model):
+            if best is None or (
+                not best.fits and _is_better(fix, best.max_tile_bytes, self._model)
+            ):
                 best = fix
             if fix.max_tile_bytes > self._model.memory.max_tile_bytes and not (
                 ON_MORE_IPUS & changes.keys()
@@ -148,6 +164,7 @@ class _Search:
             fits=model.memory.fits,
             excess_code_bytes=max(model.memory.code_bytes - model.memory.code_region_bytes, 0),
             seconds_per_sample=seconds / batch_size,
+            is_close=self._is_close(model.memory.max_tile_bytes),
         )
 
 

@@ -12,7 +12,7 @@ from ipu_keras.advice.choices import combinations
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
-from ipu_keras.keras.profiled import ProfiledFunction, TraceKind, profiled
+from ipu_keras.keras.extensions.profiled import ProfiledFunction, TraceKind, profiled
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,

@@ -7,7 +7,7 @@ import keras
 
 from ipu_keras.advice.balanced_pipeline import balanced_pipeline
 from ipu_keras.keras.extensions.model_extension import ModelExtension
-from ipu_keras.keras.profiled import ProfiledModel, profiled
+from ipu_keras.keras.extensions.profiled import ProfiledModel, profiled
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.advice_tables import balance_table

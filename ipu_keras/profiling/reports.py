@@ -66,6 +66,7 @@ def with_fixes(
             batch_size=report.batch_size or 1,
             trace=_none_of_errors(trace),
             variants=if_possible(variants),
+            is_close=report.is_close,
         )
     return replace(report, fixes=fixes)
 
@@ -152,4 +153,8 @@ def report_of_program(program: Program, model: ModelledProgram, batch_size: int 
         batch_size: Samples of one step on one replica; `None` if it has none.
     """
     report = Report.of(model, batch_size=batch_size)
-    return with_fixes(report, trace=lambda size: graph_of_program(program, size))
+    return with_fixes(
+        report,
+        trace=lambda size: graph_of_program(program, size),
+        variants=program.variants,
+    )

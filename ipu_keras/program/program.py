@@ -14,6 +14,7 @@ from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.target import Target
 from ipu_keras.program.pipeline import Pipeline
+from ipu_keras.program.variants import Variants
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 
@@ -101,6 +102,7 @@ class Program:
         model_name: Name of the Keras model whose step it is; `None` if there is none.
         device_choices: What it is compiled for; `None` for what is configured.
         numerics: How it computes with halves.
+        variants: How else its model could be written, for advice; `None` if there is no model.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -129,6 +131,7 @@ class Program:
     model_name: str | None = None
     device_choices: DeviceChoices | None = None
     numerics: Numerics = field(default_factory=Numerics)
+    variants: Variants | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

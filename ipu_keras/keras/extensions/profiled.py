@@ -16,7 +16,6 @@ from ipu_keras.internals.keras.backend import compute_output_spec
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.call_observer import in_stages
 from ipu_keras.keras.extensions.layer_calls import functional_calls, graph_of, sequential_calls
-from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.pipeline_checks import (
     check_step_not_overridden,
@@ -24,6 +23,7 @@ from ipu_keras.keras.extensions.pipeline_checks import (
     resolved_stages,
 )
 from ipu_keras.keras.extensions.remade_model import remade
+from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts, summing_gradients
 from ipu_keras.machine.system import SYSTEM
@@ -41,7 +41,8 @@ _MODES = ("train", "test", "predict")
 
 def profiled(model_or_function: Any) -> "ProfiledFunction":
     """Returns what knows how a model or a function is profiled."""
-    if isinstance(model_or_function, ModelExtension):
+    # Models with the extension, whose own module imports this one.
+    if isinstance(model_or_function, SavedOptions):
         return ProfiledExtension(model_or_function)
     if isinstance(model_or_function, keras.Model):
         return ProfiledModel(model_or_function)
