@@ -1,6 +1,6 @@
 """What a Keras model would cost on an IPU, without running it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -12,7 +12,12 @@ from ipu_keras.advice.choices import combinations
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
-from ipu_keras.keras.extensions.profiled import ProfiledFunction, TraceKind, profiled
+from ipu_keras.keras.extensions.profiled import (
+    ProfiledFunction,
+    TraceKind,
+    profiled,
+    written_as_asked,
+)
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
@@ -109,7 +114,7 @@ def profile(
         return subject.traced(_with_batch_size(specs, batch_size), mode, options)[1]
 
     with showing("profile"):
-        subject, options = _written_as_asked(subject, options)
+        subject, options = written_as_asked(subject, options)
         name, graph = subject.traced(specs, mode, options)
         name = name if own_name is None else own_name
         report = report_of(name, graph, batch_size=size, **options)
@@ -135,7 +140,7 @@ def remedies_of(
     subject = profiled(model_or_function)
     mode = subject.mode(mode, len(specs))
     options = with_dtype_names(subject.options(options, mode, specs))
-    subject, options = _written_as_asked(subject, options)
+    subject, options = written_as_asked(subject, options)
 
     def with_batch(size: int) -> ModelledProgram | None:
         try:
@@ -210,7 +215,7 @@ def what_if(
             # Tracing takes longest, so choices that only the cost model reads share a trace.
             traced: dict[tuple[ProfiledFunction, TraceKind], tuple[str, Graph]] = {}
             for chosen, options in zip(combined, complete, strict=True):
-                written, options = _written_as_asked(subject, options)
+                written, options = written_as_asked(subject, options)
                 kind = written, TraceKind.of(options)
                 if kind not in traced:
                     traced[kind] = written.traced(sized, mode, options)
@@ -218,19 +223,6 @@ def what_if(
                 report = report_of(name, graph, batch_size=size, **options)
                 rows.append(Choice({"batch_size": size, **chosen}, report))
     return WhatIf(tuple(rows))
-
-
-def _written_as_asked(
-    subject: ProfiledFunction, options: Mapping[str, Any]
-) -> tuple[ProfiledFunction, dict[str, Any]]:
-    """Returns what to trace for the options, and those that are left for the model of it.
-
-    Layers of Keras keep more in float32 than they are told, which the trace alone knows.
-    """
-    written = subject.written_in(options.get("dtype"))
-    if written is None:
-        return subject, dict(options)
-    return written, {name: value for name, value in options.items() if name != "dtype"}
 
 
 def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:

@@ -7,7 +7,7 @@ import keras
 
 from ipu_keras.advice.balanced_pipeline import balanced_pipeline
 from ipu_keras.keras.extensions.model_extension import ModelExtension
-from ipu_keras.keras.extensions.profiled import ProfiledModel, profiled
+from ipu_keras.keras.extensions.profiled import ProfiledModel, profiled, written_as_asked
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.advice_tables import balance_table
@@ -43,8 +43,9 @@ def suggest_pipeline(
             made in an `IPUStrategy`'s scope, this and `options` default to what the active
             `IPUConfig` says.
         schedule: Schedule of the pipeline, which says how many activations wait.
-        **options: Fields of `CostOptions`: `available_memory_proportion`, `dtype`,
-            `gradient_accumulation_count` (2 if a model is trained), `num_replicas`.
+        **options: Those of `profile` that are fields of `CostOptions`, such as `dtype`,
+            `recomputation`, `available_memory_proportion`, `num_replicas` and
+            `gradient_accumulation_count` (2 if a model is trained).
 
     Returns:
         A list as `set_pipeline_stage_assignment` takes it: for a Sequential model the stage of
@@ -64,6 +65,13 @@ def suggest_pipeline(
     Stages of ...
     [0, 0, 1, 1]
     """
+    _check_model(model)
+    subject = profiled(model)
+    assert isinstance(subject, ProfiledModel)
+    mode = subject.mode(mode, len(specs))
+    if not model.built:
+        # Layers of a model with a `call` of its own are known once it is built.
+        subject.built(specs, mode)
     assignments, layers = _layers_of(model)
     num_stages = integer_in(num_ipus)
     if num_stages is None or num_stages < 2:
@@ -81,20 +89,19 @@ def suggest_pipeline(
             "`schedule` must be a PipelineSchedule, such as PipelineSchedule.Grouped. "
             f"Received: schedule={schedule!r}"
         )
-    subject = profiled(model)
-    assert isinstance(subject, ProfiledModel)
     configured = subject.configured()
     configured_target = configured.pop("target", None)
     hardware = target_of(configured_target if target is None else target)
     # Checked before the trace, which takes the longest.
     model_options({**configured, **options})
+    warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
     with showing("suggest pipeline"):
-        mode = subject.mode(mode, len(specs))
-        step = subject.by_layer(specs, mode)
         training = mode == "train"
         count = 2 if training else 1
-        chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
-        warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
+        given = {"gradient_accumulation_count": count, **configured, **options}
+        subject, given = written_as_asked(subject, given)
+        chosen = model_options(given)
+        step = subject.by_layer(specs, mode, num_replicas=chosen.num_replicas)
         with phase("balance stages"):
             found = balanced_pipeline(
                 step,
@@ -109,17 +116,20 @@ def suggest_pipeline(
     return _assigned(assignments, found.after.stages)
 
 
-def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]:
-    """Returns the assignments of a model, None if it is Sequential, and the layer of each."""
-    if isinstance(model, keras.Sequential):
-        return None, list(model.layers)
-    if not isinstance(model, ModelExtension):
+def _check_model(model: Any) -> None:
+    if not isinstance(model, keras.Sequential | ModelExtension):
         error = ValueError if isinstance(model, keras.Model) else TypeError
         raise error(
             "`model` must be a Sequential model, or another that was made in an IPUStrategy's "
             "scope, which has `get_pipeline_stage_assignment`. "
             f"Received: model={model!r} of type {type(model).__name__}"
         )
+
+
+def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]:
+    """Returns the assignments of a model, None if it is Sequential, and the layer of each."""
+    if isinstance(model, keras.Sequential):
+        return None, list(model.layers)
     assignments = list(model.get_pipeline_stage_assignment())
     return assignments, [one.layer for one in assignments]
 

@@ -170,8 +170,8 @@ class ErrorBands:
 
     def is_close(self, num_bytes: int, tile_bytes: int) -> bool:
         """Whether modelled bytes are too close to those of a tile to say if a program fits."""
-        least, most = self.fullest_tile_range(num_bytes)
-        return least <= tile_bytes < most
+        figures = (num_bytes, *self.fullest_tile_range(num_bytes))
+        return len({each <= tile_bytes for each in figures}) > 1
 
     def _sentences(self, target: str) -> Iterator[str]:
         for reference, ipu in dict.fromkeys((one.reference, one.target) for one in self.programs):

@@ -49,6 +49,19 @@ def profiled(model_or_function: Any) -> "ProfiledFunction":
     return ProfiledFunction(model_or_function)
 
 
+def written_as_asked(
+    subject: "ProfiledFunction", options: Mapping[str, Any]
+) -> tuple["ProfiledFunction", dict[str, Any]]:
+    """Returns what to trace for the options, and those that are left for the model of it.
+
+    Layers of Keras keep more in float32 than they are told, which the trace alone knows.
+    """
+    written = subject.written_in(options.get("dtype"))
+    if written is None:
+        return subject, dict(options)
+    return written, {name: value for name, value in options.items() if name != "dtype"}
+
+
 class TraceKind(NamedTuple):
     """The options that decide what is traced; choices of equal kinds share a trace."""
 
