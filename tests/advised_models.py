@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras.layers import LSTM, Conv2D, Dense, Embedding
 
 import ipu_keras
-from ipu_keras.config import IPUConfig
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.target import TARGETS, Target
 from ipu_keras.report import Report
@@ -63,6 +63,7 @@ class Advised:
                 )
         finally:
             keras.config.set_dtype_policy(before)
+            reset_ipu_configuration()
 
     def _made(self, steps: int) -> keras.Model:
         model = self.make()
@@ -226,7 +227,7 @@ MODELS = {
         inputs=[spec(12, dtype="int32")],
         labels=spec(12, dtype="int32"),
         batch_size=32,
-        tile_bytes=120_000,
+        tile_bytes=80_000,
     ),
     "of attention": Advised(
         make=transformer,
@@ -247,7 +248,7 @@ MODELS = {
         inputs=[spec(32, 32, 4)],
         labels=spec(32, 32, 4),
         batch_size=16,
-        tile_bytes=200_000,
+        tile_bytes=170_000,
     ),
     "that predicts": Advised(
         make=perceptron(2048, 2048, 8),
