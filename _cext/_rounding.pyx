@@ -1,4 +1,7 @@
-"""Kernels of TensorFlow's executor that round float32 to halves, and widen halves.
+"""Rounds float32 to halves, to the nearest or at random, and widens halves.
+
+Kernels of TensorFlow's executor do so, and for what is rounded at random functions that XLA's
+programs call, which give the same bits.
 
 TensorFlow's own casts of halves are integer code, as its wheels are built for CPUs without an
 instruction for it, and clipping and looking for infinities are passes of their own.
@@ -8,8 +11,10 @@ TensorFlow is not needed to build it: what is used of its C API is looked up in 
 library by `ipu_keras._device`.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t, uintptr_t
 from libc.stddef cimport size_t
+
+include "xla_ffi.pxi"
 
 # --- Numbers -----------------------------------------------------------------
 
@@ -79,6 +84,128 @@ cdef extern from *:
 
     static void widen_plainly(const uint16_t* halves, float* wide, int64_t size) {
         for (int64_t i = 0; i < size; i++) wide[i] = widened(halves[i]);
+    }
+
+    /* The finalizer of SplitMix64: G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom
+       number generators", OOPSLA '14. */
+    static inline uint64_t mixed(uint64_t x) {
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+        return x ^ (x >> 31);
+    }
+
+    /* Number `i` of a result: the hash `lowbias32` (C. Wellons, "Prospecting for hash functions",
+       2018) of its position, with half of the key before and half of it within. */
+    static inline uint32_t drawn(uint32_t i, uint32_t before, uint32_t within) {
+        uint32_t x = i + before;
+        x = (x ^ (x >> 16)) * 0x7FEB352Du ^ within;
+        x = (x ^ (x >> 15)) * 0x846CA68Bu;
+        return x ^ (x >> 16);
+    }
+
+    /* To one of the two halves around a number, the nearer the likelier, as float32: 13 bits at
+       random are added below the last one of the half, and what is below that is cut off. Below
+       2^-14 halves lie 2^-24 apart, as floats from there on do if so many bits are cut off. Masks,
+       and no conditions, are what gcc makes vectors of. Results from 65536 on are no halves. */
+    static inline uint32_t random_half(uint32_t bits, uint32_t added) {
+        uint32_t sign = bits & 0x80000000u, size = bits ^ sign;
+        float moved = float_of(0x38800000u & -(uint32_t)(size < 0x38800000u));
+        uint32_t cut = (bits_of(float_of(size) + moved) + added) & 0xFFFFE000u;
+        return sign | bits_of(float_of(cut) - moved);
+    }
+
+    static inline float random_or_limited(float x, uint32_t added, int overflow) {
+        int is_large = (bits_of(x) & 0x7FFFFFFFu) >= 0x47800000u;
+        float found = is_large ? x : float_of(random_half(bits_of(x), added));
+        return widened(limited(nearest_half(found), x, overflow));
+    }
+
+    /* What an operation has of its own is one number: a salt, and above what becomes of overflows. */
+    enum { BITS_OF_OVERFLOW = 2 };
+
+    /* Each number that is drawn serves two elements of a block. */
+    enum { NUMBERS_OF_BLOCK = 128, ELEMENTS_OF_BLOCK = 256, BLOCKS_OF_KEY = 1 << 24 };
+
+    #if defined(__x86_64__) && defined(__GNUC__)
+    /* Vectors of 512 or 256 bits; which CPU it is shows at run time. */
+    #define WITH_WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+    #else
+    #define WITH_WIDE_VECTORS
+    #endif
+
+    static inline uint32_t added_to_first(uint32_t number) { return number & 0x1FFFu; }
+    static inline uint32_t added_to_second(uint32_t number) { return number >> 19; }
+
+    /* Whether a result is 65536 or more, and so no half. */
+    WITH_WIDE_VECTORS
+    static int round_block_randomly(
+        const float* wide, float* rounded, uint32_t start, uint32_t before, uint32_t within
+    ) {
+        uint32_t sums = 0;
+        for (uint32_t i = 0; i < NUMBERS_OF_BLOCK; i++) {
+            uint32_t number = drawn(start + i, before, within);
+            uint32_t first = random_half(bits_of(wide[i]), added_to_first(number));
+            uint32_t second = random_half(
+                bits_of(wide[i + NUMBERS_OF_BLOCK]), added_to_second(number));
+            rounded[i] = float_of(first);
+            rounded[i + NUMBERS_OF_BLOCK] = float_of(second);
+            sums |= (first & 0x7FFFFFFFu) + (0x80000000u - 0x47800000u);
+            sums |= (second & 0x7FFFFFFFu) + (0x80000000u - 0x47800000u);
+        }
+        return sums >> 31;
+    }
+
+    /* The same for a part of a block, and where numbers are too large. */
+    static void round_part_randomly(
+        const float* wide, float* rounded, int64_t count, uint32_t start, uint32_t before,
+        uint32_t within, int overflow
+    ) {
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t number = drawn(start + i % NUMBERS_OF_BLOCK, before, within);
+            uint32_t added = i < NUMBERS_OF_BLOCK ? added_to_first(number) : added_to_second(number);
+            rounded[i] = random_or_limited(wide[i], added, overflow);
+        }
+    }
+
+    /* The key of an operation, of that of its function and what it has of its own. */
+    static inline uint64_t key_of(uint64_t key, uint64_t own) {
+        return mixed(key + 0x9E3779B97F4A7C15u * (own >> BITS_OF_OVERFLOW));
+    }
+
+    /* Rounded to halves, which are kept as float32 or not: `kept`, which may be `wide`, or `halves`
+       is NULL. */
+    static void round_randomly(
+        const float* wide, float* kept, uint16_t* halves, int64_t size, uint64_t key, uint64_t own,
+        void (*round_halves)(const float*, uint16_t*, int64_t, int)
+    ) {
+        int overflow = own & ((1 << BITS_OF_OVERFLOW) - 1);
+        float found[ELEMENTS_OF_BLOCK];
+        key = key_of(key, own);
+        for (int64_t block = 0, start = 0; start < size; block++, start += ELEMENTS_OF_BLOCK) {
+            if (block == BLOCKS_OF_KEY) { block = 0; key = mixed(key); }
+            uint32_t first = (uint32_t)block * NUMBERS_OF_BLOCK;
+            uint32_t before = (uint32_t)key, within = (uint32_t)(key >> 32);
+            int64_t count = size - start < ELEMENTS_OF_BLOCK ? size - start : ELEMENTS_OF_BLOCK;
+            int is_part = count < ELEMENTS_OF_BLOCK;
+            if (is_part || round_block_randomly(wide + start, found, first, before, within))
+                round_part_randomly(wide + start, found, count, first, before, within, overflow);
+            if (kept) memcpy(kept + start, found, 4 * count);
+            else round_halves(found, halves + start, count, INFINITE);
+        }
+    }
+
+    /* Where a device is among its keys. Executions that run at the same time take others. */
+    typedef struct { uint64_t seed, count; } KeyStream;
+
+    static uint64_t next_key(KeyStream* stream) {
+        uint64_t seed = __atomic_load_n(&stream->seed, __ATOMIC_RELAXED);
+        uint64_t count = __atomic_fetch_add(&stream->count, 1, __ATOMIC_RELAXED);
+        return mixed(seed + 0x9E3779B97F4A7C15u * count);
+    }
+
+    static void restart(KeyStream* stream, uint64_t seed) {
+        __atomic_store_n(&stream->seed, mixed(seed), __ATOMIC_RELAXED);
+        __atomic_store_n(&stream->count, 0, __ATOMIC_RELAXED);
     }
 
     #if defined(__x86_64__) && defined(__GNUC__)
@@ -156,6 +283,17 @@ cdef extern from *:
     void keep_by_instructions(const float*, float*, int64_t, int) noexcept nogil
     void round_by_instructions(const float*, uint16_t*, int64_t, int) noexcept nogil
     void widen_by_instructions(const uint16_t*, float*, int64_t) noexcept nogil
+    void round_randomly(
+        const float*, float*, uint16_t*, int64_t, uint64_t, uint64_t,
+        void (*)(const float*, uint16_t*, int64_t, int) noexcept nogil
+    ) noexcept nogil
+    ctypedef struct KeyStream:
+        uint64_t seed
+        uint64_t count
+    uint64_t next_key(KeyStream*) noexcept nogil
+    void restart(KeyStream*, uint64_t) noexcept nogil
+    enum:
+        BITS_OF_OVERFLOW
 
 
 # Chosen once, when the module is imported.
@@ -196,11 +334,65 @@ def widened(const uint16_t[::1] halves, float[::1] wide, *, bint plainly):
         (widen_plainly if plainly else widen_halves)(&halves[0], &wide[0], wide.shape[0])
 
 
+def rounded_randomly(const float[::1] wide, uint16_t[::1] halves, uint64_t key, int64_t own):
+    """Rounds numbers (IN) to halves (OUT) at random, as the kernel does; see `rounded`.
+
+    Args:
+        key: The key of the function that an operation is in.
+        own: Of `own_number`.
+    """
+    assert wide.shape[0] == halves.shape[0]
+    if wide.shape[0] == 0:
+        return
+    with nogil:
+        round_randomly(
+            &wide[0], NULL, &halves[0], wide.shape[0], key, own, round_halves
+        )
+
+
+def own_number(int salt, int overflow):
+    """What an operation has of its own, as one number.
+
+    Args:
+        salt: Not that of another operation in the same function.
+        overflow: As for `rounded`.
+    """
+    return salt << BITS_OF_OVERFLOW | overflow
+
+
+cdef class RoundingKeys:
+    """The keys of a device's executions, for what they round at random.
+
+    Programs have its `address`, so it has to live as long as they may run.
+
+    Args:
+        seed: Where they start, as for `restart`.
+    """
+
+    cdef KeyStream stream
+
+    def __cinit__(self, seed):
+        self.restart(seed)
+
+    @property
+    def address(self):
+        return <uintptr_t>&self.stream
+
+    def restart(self, seed):
+        """Starts the keys anew from a seed, an integer of any size."""
+        restart(&self.stream, <uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
+
+    def following(self):
+        """Returns the next key, which an execution would take."""
+        return next_key(&self.stream)
+
+
 # --- TensorFlow's C API -------------------------------------------------------
 
 cdef enum:
     TF_OK = 0
     TF_FLOAT = 1
+    TF_INT64 = 9
     TF_HALF = 19
     MOST_DIMENSIONS = 254  # of TensorFlow's shapes
 
@@ -248,6 +440,8 @@ cdef struct TensorFlow:
     void (*TF_OpKernelConstruction_Failure)(Construction*, Status*) noexcept nogil
     void (*TF_OpKernelConstruction_GetAttrInt32)(
         Construction*, const char*, int32_t*, Status*) noexcept nogil
+    void (*TF_OpKernelConstruction_GetAttrInt64)(
+        Construction*, const char*, int64_t*, Status*) noexcept nogil
     KernelBuilder* (*TF_NewKernelBuilder)(
         const char*, const char*, Create, Compute, Delete) noexcept nogil
     void (*TF_RegisterKernelBuilder)(const char*, KernelBuilder*, Status*) noexcept nogil
@@ -257,6 +451,7 @@ cdef struct TensorFlow:
     void (*TF_OpDefinitionBuilderAddOutput)(OperationBuilder*, const char*) noexcept nogil
     void (*TF_OpDefinitionBuilderSetShapeInferenceFunction)(
         OperationBuilder*, InferShape) noexcept nogil
+    void (*TF_OpDefinitionBuilderSetIsStateful)(OperationBuilder*, bint) noexcept nogil
     void (*TF_RegisterOpDefinition)(OperationBuilder*, Status*) noexcept nogil
     ShapeHandle* (*TF_NewShapeHandle)() noexcept nogil
     void (*TF_DeleteShapeHandle)(ShapeHandle*) noexcept nogil
@@ -264,6 +459,7 @@ cdef struct TensorFlow:
         ShapeContext*, int, ShapeHandle*, Status*) noexcept nogil
     void (*TF_ShapeInferenceContextSetOutput)(
         ShapeContext*, int, ShapeHandle*, Status*) noexcept nogil
+    ShapeHandle* (*TF_ShapeInferenceContextScalar)(ShapeContext*) noexcept nogil
 
 cdef TensorFlow tf
 
@@ -274,6 +470,73 @@ cdef void same_shape(ShapeContext* context, Status* status) noexcept nogil:
     if tf.TF_GetCode(status) == TF_OK:
         tf.TF_ShapeInferenceContextSetOutput(context, 0, shape, status)
     tf.TF_DeleteShapeHandle(shape)
+
+
+cdef void scalar_shape(ShapeContext* context, Status* status) noexcept nogil:
+    cdef ShapeHandle* shape = tf.TF_ShapeInferenceContextScalar(context)
+    tf.TF_ShapeInferenceContextSetOutput(context, 0, shape, status)
+    tf.TF_DeleteShapeHandle(shape)
+
+
+cdef void* create_from(Construction* construction, const char* attribute) noexcept nogil:
+    """A number that the operation has as attribute is the state of a kernel, as a pointer."""
+    cdef Status* status = tf.TF_NewStatus()
+    cdef int64_t number = 0
+    tf.TF_OpKernelConstruction_GetAttrInt64(construction, attribute, &number, status)
+    if tf.TF_GetCode(status) != TF_OK:
+        tf.TF_OpKernelConstruction_Failure(construction, status)
+    tf.TF_DeleteStatus(status)
+    return <void*><uintptr_t>number
+
+
+cdef void* create_random_rounding(Construction* construction) noexcept nogil:
+    return create_from(construction, b"own")
+
+
+cdef void* create_keys(Construction* construction) noexcept nogil:
+    return create_from(construction, b"stream")
+
+
+cdef void compute_random_rounding(void* state, Context* context) noexcept nogil:
+    cdef Tensor* wide = NULL
+    cdef Tensor* rounded = NULL
+    cdef Tensor* key = NULL
+    if second_input(context, &key):
+        if begin(context, &wide, TF_FLOAT, 0, &rounded):
+            round_randomly(
+                <const float*>tf.TF_TensorData(wide),
+                <float*>tf.TF_TensorData(rounded),
+                NULL,
+                tf.TF_TensorElementCount(wide),
+                (<const uint64_t*>tf.TF_TensorData(key))[0],
+                <uint64_t><uintptr_t>state,
+                round_halves,
+            )
+        end(wide, rounded)
+        tf.TF_DeleteTensor(key)
+
+
+cdef bint second_input(Context* context, Tensor** given) noexcept nogil:
+    cdef Status* status = tf.TF_NewStatus()
+    tf.TF_GetInput(context, 1, given, status)
+    cdef bint is_well = tf.TF_GetCode(status) == TF_OK
+    if not is_well:
+        tf.TF_OpKernelContext_Failure(context, status)
+    tf.TF_DeleteStatus(status)
+    return is_well
+
+
+cdef void compute_key(void* state, Context* context) noexcept nogil:
+    cdef Status* status = tf.TF_NewStatus()
+    cdef Tensor* key = tf.TF_AllocateOutput(
+        context, 0, TF_INT64, NULL, 0, sizeof(uint64_t), status
+    )
+    if tf.TF_GetCode(status) == TF_OK:
+        (<uint64_t*>tf.TF_TensorData(key))[0] = next_key(<KeyStream*>state)
+        tf.TF_DeleteTensor(key)
+    else:
+        tf.TF_OpKernelContext_Failure(context, status)
+    tf.TF_DeleteStatus(status)
 
 
 cdef void* create_rounding(Construction* construction) noexcept nogil:
@@ -385,34 +648,37 @@ cdef void end(Tensor* given, Tensor* result) noexcept nogil:
 
 
 def register(address_of) -> None:
-    """Makes the operations `IpuRound`, `IpuRoundWide` and `IpuWiden` known to TensorFlow, once in a process.
+    """Makes `IpuRound` and the other operations of halves known to TensorFlow, once in a process.
 
     Args:
         address_of: Returns the address of a function of the loaded TensorFlow, by its name.
     """
     find_tensorflow(address_of)
-    cdef OperationBuilder* builder = tf.TF_NewOpDefinitionBuilder(b"IpuRound")
-    tf.TF_OpDefinitionBuilderAddInput(builder, b"wide: float")
-    tf.TF_OpDefinitionBuilderAddOutput(builder, b"halves: half")
-    tf.TF_OpDefinitionBuilderAddAttr(builder, b"overflow: int")
-    define(builder)
+    define(b"IpuRound", [b"wide: float"], b"halves: half", b"overflow: int")
     add_kernel(b"IpuRound", create_rounding, compute_rounding)
-    builder = tf.TF_NewOpDefinitionBuilder(b"IpuRoundWide")
-    tf.TF_OpDefinitionBuilderAddInput(builder, b"wide: float")
-    tf.TF_OpDefinitionBuilderAddOutput(builder, b"rounded: float")
-    tf.TF_OpDefinitionBuilderAddAttr(builder, b"overflow: int")
-    define(builder)
+    define(b"IpuRoundWide", [b"wide: float"], b"rounded: float", b"overflow: int")
     add_kernel(b"IpuRoundWide", create_rounding, compute_keeping)
-    builder = tf.TF_NewOpDefinitionBuilder(b"IpuWiden")
-    tf.TF_OpDefinitionBuilderAddInput(builder, b"halves: half")
-    tf.TF_OpDefinitionBuilderAddOutput(builder, b"wide: float")
-    define(builder)
+    define(b"IpuWiden", [b"halves: half"], b"wide: float", None)
     add_kernel(b"IpuWiden", NULL, compute_widening)
+    define(b"IpuRoundRandomly", [b"wide: float", b"key: int64"], b"rounded: float", b"own: int")
+    add_kernel(b"IpuRoundRandomly", create_random_rounding, compute_random_rounding)
+    define(b"IpuRoundingKey", [], b"key: int64", b"stream: int")
+    add_kernel(b"IpuRoundingKey", create_keys, compute_key)
 
 
-cdef int define(OperationBuilder* builder) except -1:
+cdef int define(bytes name, list inputs, bytes output, bytes attribute) except -1:
+    """Defines an operation; what takes no inputs gives a number that is another each time."""
     cdef Status* status = tf.TF_NewStatus()
-    tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, same_shape)
+    cdef OperationBuilder* builder = tf.TF_NewOpDefinitionBuilder(name)
+    for each in inputs:
+        tf.TF_OpDefinitionBuilderAddInput(builder, each)
+    tf.TF_OpDefinitionBuilderAddOutput(builder, output)
+    if attribute is not None:
+        tf.TF_OpDefinitionBuilderAddAttr(builder, attribute)
+    tf.TF_OpDefinitionBuilderSetIsStateful(builder, not inputs)
+    tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(
+        builder, same_shape if inputs else scalar_shape
+    )
     tf.TF_RegisterOpDefinition(builder, status)
     return finish(status)
 
@@ -473,4 +739,66 @@ cdef int find_tensorflow(address_of) except -1:
     find(<void**>&tf.TF_DeleteShapeHandle, address_of, "TF_DeleteShapeHandle")
     find(<void**>&tf.TF_ShapeInferenceContextGetInput, address_of, "TF_ShapeInferenceContextGetInput")
     find(<void**>&tf.TF_ShapeInferenceContextSetOutput, address_of, "TF_ShapeInferenceContextSetOutput")
+    find(
+        <void**>&tf.TF_OpKernelConstruction_GetAttrInt64,
+        address_of,
+        "TF_OpKernelConstruction_GetAttrInt64",
+    )
+    find(
+        <void**>&tf.TF_OpDefinitionBuilderSetIsStateful,
+        address_of,
+        "TF_OpDefinitionBuilderSetIsStateful",
+    )
+    find(
+        <void**>&tf.TF_ShapeInferenceContextScalar, address_of, "TF_ShapeInferenceContextScalar"
+    )
     return 0
+
+
+# --- XLA's programs -----------------------------------------------------------
+
+cdef void* round_in_xla(CallFrame* frame) noexcept nogil:
+    """Takes float32, a key and the operation's own number; gives halves."""
+    if is_question(frame):
+        return NULL
+    cdef Buffer* result = frame.results.buffers[0]
+    cdef int64_t size = 1
+    cdef int64_t i
+    for i in range(result.rank):
+        size *= result.dims[i]
+    round_randomly(
+        <const float*>frame.arguments.buffers[0].data,
+        NULL,
+        <uint16_t*>result.data,
+        size,
+        (<uint64_t*>frame.arguments.buffers[1].data)[0],
+        (<uint64_t*>frame.arguments.buffers[2].data)[0],
+        round_halves,
+    )
+    return NULL
+
+
+cdef void* key_in_xla(CallFrame* frame) noexcept nogil:
+    """Takes the address of a stream of keys; gives the next one."""
+    if is_question(frame):
+        return NULL
+    cdef KeyStream* stream = (<KeyStream**>frame.arguments.buffers[0].data)[0]
+    (<uint64_t*>frame.results.buffers[0].data)[0] = next_key(stream)
+    return NULL
+
+
+def register_in_xla(uintptr_t get_api, str rounding, str key):
+    """Makes two functions known to XLA, by these names, for as long as the process lives.
+
+    Args:
+        get_api: The address of `xla::ffi::GetXlaFfiApi`.
+        rounding: Takes `float32[n]`, `int64[]` of a key, and `int64[]` of `own_number`; has one
+            result, `float16[n]`.
+        key: Takes `int64[]` with the address of `RoundingKeys`; has one result, `int64[]`.
+
+    Raises:
+        RuntimeError: XLA does not take them; the error has its text.
+    """
+    cdef const Api* api = (<const Api* (*)() noexcept nogil>get_api)()
+    register_handler(api, rounding, round_in_xla)
+    register_handler(api, key, key_in_xla)

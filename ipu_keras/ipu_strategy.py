@@ -34,6 +34,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
+from ipu_keras.runtime.engine import Engine
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
@@ -218,8 +219,8 @@ class IPUStrategy(tf.distribute.Strategy):
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
                 # Asked first, as TensorFlow warns only of functions that it traces when called.
-                if replicated is None and computes_halves(concrete):
-                    self._note_halves(fn, key, args, kwargs)
+                if replicated is None and self._ipu_device and computes_halves(concrete):
+                    self._note_halves(fn, key, args, kwargs, self._ipu_device.engine)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
         call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
@@ -234,10 +235,10 @@ class IPUStrategy(tf.distribute.Strategy):
         replicated = self._replicated_function(fn)
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
-    def _note_halves(self, fn: Any, key: Any, args, kwargs) -> None:
+    def _note_halves(self, fn: Any, key: Any, args, kwargs, engine: Engine) -> None:
         """Makes what computes the halves of a function as an IPU does."""
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
-        found = with_halves(concrete, SYSTEM.numerics)
+        found = with_halves(concrete, SYSTEM.numerics.of_replicas(1), engine.rounding_keys)
         # Not with the function, which would keep itself alive.
         signature = None if concrete is fn else inspect.signature(fn.python_function)
         self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)

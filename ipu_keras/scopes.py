@@ -1,9 +1,7 @@
 """Scopes that say where operations run, how they are compiled and how they compute."""
 
 import contextlib
-import functools
 import itertools
-import warnings
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -226,15 +224,16 @@ def frontend_attribute(
 
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
-    """Chooses how operations round to half precision.
+    """Chooses how operations round to half precision, whatever is configured.
 
-    It changes no numbers: the host rounds to the nearest, as it does with
-    `IPUConfig.floating_point_behaviour.esr`. Nor does it change costs, as an IPU rounds either
-    way in the same time. Operations of a graph get the attribute, and `True` warns once.
+    It holds for the operations of a graph, and for functions, loops and branches that they call,
+    but where these are in a scope of their own. Gradients are in the scopes in which they are
+    computed. What runs eagerly rounds to the nearest. It changes no costs, as an IPU rounds
+    either way in the same time.
 
     Args:
-        override: Whether to round stochastically. `True` has no effect: the host rounds to the
-            nearest.
+        override: Whether to round stochastically, as `IPUConfig.floating_point_behaviour.esr` does;
+            else to the nearest.
 
     Raises:
         TypeError: `override` is no truth value.
@@ -244,8 +243,6 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
             f"`override` must be True or False. Received: override={override!r} of type "
             f"{type(override).__name__}"
         )
-    if override:
-        _warn_of_rounding()
     # "undefined" behind the scope leaves the choice to the configuration.
     with frontend_attribute(STOCHASTIC_ROUNDING, "true" if override else "false", "undefined"):
         yield
@@ -306,12 +303,3 @@ def _text(argument: str, given: Any) -> str:
             f"{type(given).__name__}"
         )
     return given
-
-
-@functools.cache  # which does not keep a warning that was made an error
-def _warn_of_rounding() -> None:
-    warnings.warn(
-        "`stochastic_rounding(True)` has no effect here: the host rounds to the nearest half "
-        "precision number, and an IPU takes as long for either way.",
-        stacklevel=4,
-    )

@@ -324,6 +324,7 @@ def reset_ipu_seed(
         seed = int(synthetic_array(flags, (), "int32"))
     engine.num_seedings += 1
     engine.seed = seed
+    engine.rounding_keys.restart(seed)
     tf.random.set_seed(seed)
     # Within a graph, `set_seed` sets the graph's seed only. Another thread is in no graph.
     with concurrent.futures.ThreadPoolExecutor(1) as outside:

@@ -112,7 +112,11 @@ ROOMS = (
     ),
     Room("hooks", of("hooks"), allowed=()),
     Room("tracing", of("tracing"), allowed=("numpy", *TENSORFLOW, *PROGRAM, *of("tracing"))),
-    Room("runtime", of("runtime"), allowed=("numpy", *PROGRAM, *of("_engine", "runtime"))),
+    Room(
+        "runtime",
+        of("runtime"),
+        allowed=("numpy", *PROGRAM, *of("_engine", "_rounding", "runtime")),
+    ),
     Room(
         "device",
         of("device"),

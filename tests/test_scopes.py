@@ -165,17 +165,6 @@ def test_outside_compilation_has_a_name():
     assert names[0] != names[1]
 
 
-def test_stochastic_rounding_warns_once(recwarn):
-    scopes._warn_of_rounding.cache_clear()
-    for _ in range(2):
-        with scopes.stochastic_rounding(True):
-            pass
-    (warning,) = recwarn
-    assert warning.category is UserWarning
-    assert "`stochastic_rounding(True)` has no effect here" in str(warning.message)
-    assert warning.filename == __file__
-
-
 @pytest.mark.parametrize(
     ("scope", "given", "kind", "text"),
     [

@@ -263,7 +263,8 @@ class _Computation:
         _check_captures(self._concrete)
         with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
             whole = _by_all(self._concrete, specs, self._place)
-            halved = with_halves(whole, SYSTEM.numerics)
+            numerics = SYSTEM.numerics.of_replicas(self._num_replicas)
+            halved = with_halves(whole, numerics, self._device.engine.rounding_keys)
         self._numerics = None if halved is whole else SYSTEM.numerics
         with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
             found = halved(*self._given)

@@ -72,7 +72,8 @@ class ReplicatedFunction:
         graph = graph_of(concrete)
         found = run_by_all(concrete, graph, Place(self._device), jit_compile=self._jit_compile)
         variables, run = found or (ReplicaVariables([concrete], 1, self._device), concrete)
-        return variables, with_halves(run, SYSTEM.numerics)
+        numerics = SYSTEM.numerics.of_replicas(1 if found is None else len(self._device.ipus))
+        return variables, with_halves(run, numerics, self._device.engine.rounding_keys)
 
 
 def _as_tensor(value: Any) -> Any:

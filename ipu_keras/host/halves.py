@@ -2,7 +2,8 @@
 
 An IPU widens halves to float32, computes, and rounds the result once. Its halves have no
 infinity: what is too large becomes 65504 (or NaN, with `floating_point_behaviour.nanoo`), and an
-infinite operand, or a division by zero, makes NaN (Tile Vertex ISA 1.2.3, section 2.9).
+infinite operand, or a division by zero, makes NaN (Tile Vertex ISA 1.2.3, section 2.9). It rounds
+to the nearest half, or at random (`random_rounding`), for which functions are given keys.
 
 This works on definitions of functions, after all that looks at graphs, so that gradients, loops,
 branches, XLA's programs and TensorFlow's executor are treated alike, and reports see nothing of
@@ -11,20 +12,31 @@ it. Functions without halves stay as they are.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras._device import address_of
-from ipu_keras._rounding import register
+from ipu_keras._rounding import RoundingKeys, own_number, register
+from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
+from ipu_keras.host.random_rounding import (
+    NEXT_STEP,
+    following_key,
+    module_of_keys,
+    module_that_rounds,
+)
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
+from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributes_in
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
+_INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
 _LARGEST = 65504.0
 
 # What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
@@ -82,40 +94,72 @@ _OVERFLOWING = frozenset({"Cosh", "Exp", "Expm1", "Pow", "Sinh"})
 # What changes a variable by what it computes, and what computes that.
 _CHANGES = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 
+# Of the serialization format of MLIR, see `rewrites/random_bits.py`.
+_MODULE_VERSION = 9
+
 # Before the name of a tensor, says that nothing takes its place there.
 _AS_IT_IS = "="
+
+# What hands a key on to the functions that it calls; others draw one of the device's.
+_KEYED = CONTROL_FLOW | {"PartitionedCall", "StatefulPartitionedCall"}
+
+# The names of a key among what a function takes and returns.
+_KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
 
 _numbers = itertools.count()
 
 
 def computes_halves(concrete: Any) -> bool:
     """Whether a traced function, or one that it calls, computes numbers of float16."""
-    return _HalvedFunctions(Numerics()).are_computed_in(concrete.inference_fn.name.decode())
+    return _HalvedFunctions().are_computed_in(concrete.inference_fn.name.decode())
 
 
-def with_halves(concrete: Any, numerics: Numerics) -> Any:
+def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
     """Returns a function that computes halves as an IPU does; the given one if it has none.
 
     Args:
         concrete: A `tf.ConcreteFunction` that is called as it is: a caller with halves of its own
             would have it written anew once more.
-        numerics: How halves overflow on the device.
+        numerics: How halves overflow on the device, and when they are rounded at random.
+        keys: The stream of keys of the device, which has to live as long as the function may run.
     """
-    functions = _HalvedFunctions(numerics)
+    functions = _HalvedFunctions()
     name = concrete.inference_fn.name.decode()
     if not functions.are_computed_in(name):
         return concrete
-    functions.rewritten(name)
+    at_random = numerics.rounding is StochasticRoundingBehaviour.ON
+    functions.rewritten(name, _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random))
     return defined_like(concrete, functions.made)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """How a function is written anew.
+
+    Args:
+        nanoo: Whether halves that overflow become NaN.
+        stream: Where the keys of the device are.
+        at_random: Whether its operations round at random, unless they say themselves how they do.
+        in_xla: Whether XLA's programs call it.
+        takes_key: Whether it is given a key as its last argument.
+        hands_key_on: Whether it returns the key of the next step of its loop as its last result.
+    """
+
+    nanoo: bool
+    stream: int
+    at_random: bool
+    in_xla: bool = False
+    takes_key: bool = False
+    hands_key_on: bool = False
 
 
 class _HalvedFunctions:
     """Functions that call each other, and what becomes of them."""
 
-    def __init__(self, numerics: Numerics):
-        self._numerics = numerics
+    def __init__(self) -> None:
         self._concerned: dict[str, bool] = {}
-        self._names: dict[tuple[str, bool], str] = {}
+        self._drawing: dict[tuple[str, bool], bool] = {}
+        self._names: dict[tuple[str, _Way], str] = {}
         self.made: list[tuple[str, Any]] = []
 
     def are_computed_in(self, name: str) -> bool:
@@ -128,22 +172,33 @@ class _HalvedFunctions:
             )
         return self._concerned[name]
 
-    def rewritten(self, name: str, in_xla: bool = False) -> str:
-        """Returns the name of what takes the place of a function, called by XLA's programs or not.
+    def are_rounded_at_random(self, name: str, at_random: bool) -> bool:
+        """Whether a function, or one that it calls, rounds at random, as its caller does or not."""
+        if (name, at_random) not in self._drawing:
+            self._drawing[name, at_random] = self.are_computed_in(name) and any(
+                (_computes_halves(node) and own)
+                or any(self.are_rounded_at_random(called.name, own) for called in _called(node))
+                for node in function_definition(name).node_def
+                for own in [_is_at_random(node, at_random)]
+            )
+        return self._drawing[name, at_random]
+
+    def rewritten(self, name: str, way: _Way) -> str:
+        """Returns the name of what takes the place of a function.
 
         XLA has no kernels of ours, and needs none: it rounds as part of other operations.
         """
-        if not self.are_computed_in(name):
+        if not way.takes_key and not self.are_computed_in(name):
             return name
         definition = function_definition(name)
-        in_xla = in_xla or _is_for_xla(definition)
-        if (name, in_xla) not in self._names:
-            self._names[name, in_xla] = f"{name}_halves_{next(_numbers)}"
-            kind = _Rewriting if in_xla else _RewritingForExecutor
-            found = kind(definition, self.rewritten, self._numerics).result()
-            found.signature.name = self._names[name, in_xla]
+        way = replace(way, in_xla=way.in_xla or _is_for_xla(definition))
+        if (name, way) not in self._names:
+            self._names[name, way] = f"{name}_halves_{next(_numbers)}"
+            kind = _Rewriting if way.in_xla else _RewritingForExecutor
+            found = kind(definition, self, way).result()
+            found.signature.name = self._names[name, way]
             self.made.append((name, found))
-        return self._names[name, in_xla]
+        return self._names[name, way]
 
 
 def _computes_halves(node: Any) -> bool:
@@ -151,6 +206,12 @@ def _computes_halves(node: Any) -> bool:
         return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
+
+
+def _is_at_random(node: Any, around: bool) -> bool:
+    """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
+    text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
+    return {"true": True, "false": False}.get(text, around)
 
 
 def _positions(node: Any, types: Iterable[str]) -> list[int]:
@@ -171,7 +232,7 @@ def _called(node: Any) -> list[Any]:
 
 @functools.cache
 def _register_kernels() -> None:
-    """Makes `IpuRound` and `IpuWiden` known to TensorFlow, once in a process."""
+    """Makes `IpuRound` and the like known to TensorFlow, once in a process."""
     register(address_of)
 
 
@@ -191,10 +252,11 @@ class _Rewriting:
 
     _in_xla = True
 
-    def __init__(self, definition: Any, renamed: Callable[[str, bool], str], numerics: Numerics):
+    def __init__(self, definition: Any, functions: _HalvedFunctions, way: _Way):
         self._definition = definition
-        self._renamed = renamed
-        self._nanoo = numerics.nanoo
+        self._functions = functions
+        self._way = way
+        self._nanoo = way.nanoo
         self._nodes: list[Any] = []
         # The operations that others wait for, without taking a result.
         self._awaited = {
@@ -203,6 +265,11 @@ class _Rewriting:
         # By the tensor that was a half, the one that is it now.
         self._instead: dict[str, str] = {}
         self._constants: dict[tuple[str, int], str] = {}
+        # The function's key, once there is one, and how many have been made of it.
+        self._own_key = _KEY if way.takes_key else ""
+        self._salts = itertools.count(NEXT_STEP + 1)
+        # Whether the operation that is written anew rounds at random.
+        self._at_random = False
         # The operations of which no half is infinite, so that what is computed of it need not look.
         self._finite_ops: set[str] = set()
         # Where new operations are, and what they wait for.
@@ -214,9 +281,8 @@ class _Rewriting:
         found.CopyFrom(self._definition)
         for node in found.node_def:
             self._device = node.device
-            in_xla = self._in_xla or _is_for_xla(node)
-            for function in _called(node):
-                function.name = self._renamed(function.name, in_xla)
+            self._at_random = _is_at_random(node, self._way.at_random)
+            self._call(node)
             if not _computes_halves(node):
                 self._note_moved(node)
                 self._move(node)
@@ -226,6 +292,7 @@ class _Rewriting:
                 self._cast(node)
             else:
                 self._compute(node)
+        self._hand_key_on(found)
         for key, name in list(found.ret.items()):  # setting one may move others
             found.ret[key] = self._half_of(name)
         for node in self._nodes:  # to which this may add
@@ -235,6 +302,91 @@ class _Rewriting:
         del found.node_def[:]
         found.node_def.extend(nodes)
         return found
+
+    def _call(self, node: Any) -> None:
+        """Has a node call what takes the place of the functions that it calls, if it calls any."""
+        functions, at_random = _called(node), self._at_random
+        takes_key = node.op in _KEYED and any(
+            self._functions.are_rounded_at_random(function.name, at_random)
+            for function in functions
+        )
+        way = replace(
+            self._way,
+            in_xla=self._in_xla or _is_for_xla(node),
+            at_random=at_random,
+            takes_key=takes_key,
+            hands_key_on=False,
+        )
+        body = node.attr["body"].func.name if node.op in LOOPS else None
+        for function in functions:
+            hands_on = takes_key and function.name == body
+            own = replace(way, hands_key_on=hands_on)
+            function.name = self._functions.rewritten(function.name, own)
+        if takes_key:
+            self._give_key(node)
+
+    def _give_key(self, node: Any) -> None:
+        """Gives the functions that a node calls a key as their last argument."""
+        key = self._following_key(next(self._salts), f"{node.name}/{_KEY}")
+        given = [name for name in node.input if name[0] != "^"]
+        waited_for = node.input[len(given) :]
+        del node.input[:]
+        node.input.extend([*given, key, *waited_for])
+        node.attr["T" if node.op in LOOPS else "Tin"].list.type.append(_INT64)
+        if node.op in LOOPS and node.attr["output_shapes"].list.shape:
+            node.attr["output_shapes"].list.shape.add()
+
+    def _hand_key_on(self, found: Any) -> None:
+        """Adds keys to the signature of the new function."""
+        if self._way.takes_key:
+            found.signature.input_arg.add(name=_KEY, type=_INT64)
+        elif self._own_key:
+            # Who calls it must not take two calls for one.
+            found.signature.is_stateful = True
+        if self._way.hands_key_on:
+            found.signature.output_arg.add(name=_NEXT_KEY, type=_INT64)
+            found.ret[_NEXT_KEY] = self._following_key(NEXT_STEP, _NEXT_KEY)
+
+    def _following_key(self, salt: int, name: str) -> str:
+        """Returns a key that follows from that of the function."""
+        term, factor, last = (self._constant(number, _INT64) for number in following_key(salt))
+        key = f"{self._new('AddV2', f'{name}/salted', [self._key(), term], T=_INT64)}:z:0"
+        key = f"{self._new('Mul', f'{name}/spread', [key, factor], T=_INT64)}:z:0"
+        return f"{self._new('AddV2', f'{name}/moved', [key, last], T=_INT64)}:z:0"
+
+    def _key(self) -> str:
+        if not self._own_key:
+            device, self._device = self._device, ""
+            self._own_key = self._drawn_key()
+            self._device = device
+        return self._own_key
+
+    def _drawn_key(self) -> str:
+        """Takes the next key of the device."""
+        module = module_of_keys(self._way.stream)
+        return self._module(_KEY, [], module, takes=[], returns=_INT64, rank=0)
+
+    def _module(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        module: bytes,
+        *,
+        takes: list[int],
+        returns: int,
+        rank: int,
+    ) -> str:
+        """Has XLA compile a module in MLIR; returns its only result."""
+        node = self._new_node("XlaCallModule", name, inputs)
+        node.attr["version"].i = _MODULE_VERSION
+        node.attr["module"].s = module
+        node.attr["platforms"].list.s.append(b"CPU")
+        node.attr["Tin"].list.type.extend(takes)
+        node.attr["Tout"].list.type.append(returns)
+        shape = node.attr["Sout"].list.shape.add()
+        for _ in range(rank):
+            shape.dim.add(size=-1)
+        return f"{name}:output:0"
 
     def _half_of(self, tensor: str) -> str:
         """Returns what nodes take for a tensor that they name."""
@@ -320,12 +472,44 @@ class _Rewriting:
         self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False
     ) -> str:
         """Returns the half that a result in float32 becomes: NaN where an operand is not finite."""
+        if self._at_random:
+            return self._rounded_at_random(wide, name, operands)
         if is_bounded:
             return self._cast_to(_HALF, wide, f"{name}/half")
         if not self._nanoo:
             return self._cast_to(_HALF, self._saturated(wide, name, operands), f"{name}/half")
         half = self._cast_to(_HALF, wide, f"{name}/half")
         return self._finite(half, _HALF, [half], _HALF, f"{name}/kept")
+
+    def _rounded_at_random(self, wide: str, name: str, operands: Sequence[str]) -> str:
+        # Of whatever shape, as that is in no definition.
+        flat = self._reshaped(wide, self._constant([-1], _INT32), _FLOAT, f"{name}/flat")
+        module = module_that_rounds(next(self._salts), self._overflow(wide, operands))
+        halves = self._module(
+            f"{name}/drawn",
+            [flat, self._key()],
+            module,
+            takes=[_FLOAT, _INT64],
+            returns=_HALF,
+            rank=1,
+        )
+        shape = self._new("Shape", f"{name}/shape", [wide], T=_FLOAT, out_type=_INT32)
+        half = self._reshaped(halves, f"{shape}:output:0", _HALF, f"{name}/half")
+        others = self._looked_at(wide, operands)
+        return self._finite(half, _HALF, others, _FLOAT, f"{name}/kept")
+
+    def _reshaped(self, tensor: str, shape: str, dtype: int, name: str) -> str:
+        return f"{self._new('Reshape', name, [tensor, shape], T=dtype, Tshape=_INT32)}:output:0"
+
+    def _overflow(self, wide: str, operands: Sequence[str]) -> int:
+        """Returns what functions of ours make of numbers that are too large."""
+        if self._nanoo:
+            return _NEVER_FINITE
+        return _SATURATED_IF_FINITE if wide in operands else _SATURATED
+
+    def _looked_at(self, wide: str, operands: Sequence[str]) -> list[str]:
+        """Returns the operands that are left to be looked at for infinities where they round."""
+        return [] if self._nanoo else [operand for operand in operands if operand != wide]
 
     def _saturated(self, wide: str, name: str, operands: Sequence[str]) -> str:
         limits = [self._constant(value, _FLOAT) for value in (-_LARGEST, _LARGEST)]
@@ -350,7 +534,7 @@ class _Rewriting:
         source = _HALF if dtype == _FLOAT else _FLOAT
         return f"{self._new('Cast', name, [tensor], SrcT=source, DstT=dtype)}:y:0"
 
-    def _constant(self, value: float, dtype: int) -> str:
+    def _constant(self, value: Any, dtype: int) -> str:
         # By text, as NaN is not equal to itself.
         key = (repr(value), dtype)
         if key not in self._constants:
@@ -362,13 +546,17 @@ class _Rewriting:
         return self._constants[key]
 
     def _new(self, kind: str, name: str, inputs: Sequence[str], **types: int) -> str:
+        node = self._new_node(kind, name, inputs)
+        for attribute, dtype in types.items():
+            node.attr[attribute].type = dtype
+        return name
+
+    def _new_node(self, kind: str, name: str, inputs: Sequence[str]) -> Any:
         node = type(self._definition).FromString(b"").node_def.add()
         node.name, node.op, node.device = name, kind, self._device
         node.input.extend(inputs)
-        for attribute, dtype in types.items():
-            node.attr[attribute].type = dtype
         self._nodes.append(node)
-        return name
+        return node
 
 
 class _RewritingForExecutor(_Rewriting):
@@ -423,19 +611,21 @@ class _RewritingForExecutor(_Rewriting):
     def _rounded(
         self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False
     ) -> str:
-        overflow = _SATURATED
-        if self._nanoo:
-            overflow = _NEVER_FINITE
-        elif wide in operands:
-            overflow = _SATURATED_IF_FINITE
-        rounded = f"{self._round('IpuRoundWide', f'{name}/rounded', wide, overflow)}:rounded:0"
-        others = [] if self._nanoo else [operand for operand in operands if operand != wide]
-        return self._finite(rounded, _FLOAT, others, _FLOAT, f"{name}/kept")
+        overflow = self._overflow(wide, operands)
+        if self._at_random:
+            node = self._new_node("IpuRoundRandomly", f"{name}/rounded", [wide, self._key()])
+            node.attr["own"].i = own_number(next(self._salts), overflow)
+        else:
+            self._round("IpuRoundWide", f"{name}/rounded", wide, overflow)
+        others = self._looked_at(wide, operands)
+        return self._finite(f"{name}/rounded:rounded:0", _FLOAT, others, _FLOAT, f"{name}/kept")
 
-    def _round(self, kind: str, name: str, wide: str, overflow: int) -> str:
-        self._new(kind, name, [wide])
-        self._nodes[-1].attr["overflow"].i = overflow
-        return name
+    def _drawn_key(self) -> str:
+        self._new_node("IpuRoundingKey", _KEY, []).attr["stream"].i = self._way.stream
+        return f"{_KEY}:key:0"
+
+    def _round(self, kind: str, name: str, wide: str, overflow: int) -> None:
+        self._new_node(kind, name, [wide]).attr["overflow"].i = overflow
 
     def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
         assert dtype == _FLOAT

@@ -26,7 +26,6 @@ from ipu_keras.internals.tensorflow.contexts import may_record
 from ipu_keras.internals.tensorflow.functions import EagerCall, call_with_captures
 from ipu_keras.internals.tensorflow.log_levels import start_xla, without_notes
 from ipu_keras.internals.tensorflow.operations import uses_onednn
-from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program import Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.progress import phase, showing
@@ -322,9 +321,11 @@ class HostCallable:
     def _make_sure_of_function(self) -> None:
         if self._function is None:
             with tf.device(self._device.name):
-                numerics = self._plan.program.numerics
-                halves = Numerics(nanoo=numerics.shows_overflow)
-                self._function = with_halves(self._build(), halves)
+                program = self._plan.program
+                numerics = program.numerics.of_replicas(program.num_replicas)
+                halves = replace(numerics, nanoo=numerics.shows_overflow)
+                keys = self._device.engine.rounding_keys
+                self._function = with_halves(self._build(), halves, keys)
                 self._device.register_program(self._function.inference_fn.name.decode())
 
     @property

@@ -1,5 +1,6 @@
 """Builds the TensorFlow graphs that run a traced step over all batches of an execution."""
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,9 +15,11 @@ from ipu_keras.host.splitting import before_return, open_step, split_step
 from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.settings.arguments import divisors
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES
 from ipu_keras.tracing.extraction import ExtractedPart
+from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributed
 
 # Steps that a parallel loop has in flight for each core: while the operations of one step wait for
 # each other, those of the other run. More only cost memory: 1, 2, 4, 8 and 16 steps on two cores
@@ -186,7 +189,16 @@ class StepGraphs:
             return found[:num_results]
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
-        return found[:num_results] + _flat(update)(found[num_results:])
+        with self._rounded_alike():
+            updated = _flat(update)(found[num_results:])
+        return found[:num_results] + updated
+
+    def _rounded_alike(self) -> contextlib.AbstractContextManager[None]:
+        """While this is open, operations are made that all replicas share, and so round alike."""
+        rounding = self._program.numerics.rounding
+        if rounding is not StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY:
+            return contextlib.nullcontext()
+        return attributed(tf.compat.v1.get_default_graph(), STOCHASTIC_ROUNDING, "true")
 
     def _batches(self, feeds: Sequence[Any]) -> list[Any]:
         """Returns the results of some batches, and their accumulated gradients."""

@@ -1,7 +1,9 @@
 """How a device computes with the numbers of an IPU."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 
 
 class FloatingPointException(enum.Enum):
@@ -19,10 +21,12 @@ class Numerics:
     Args:
         nanoo: Whether a half that overflows becomes NaN; else it becomes 65504, the largest.
         stops_at: The exceptions that stop an execution.
+        rounding: When numbers are rounded to halves at random, where no scope says so.
     """
 
     nanoo: bool = False
     stops_at: frozenset[FloatingPointException] = frozenset()
+    rounding: StochasticRoundingBehaviour = StochasticRoundingBehaviour.OFF
 
     @property
     def shows_overflow(self) -> bool:
@@ -32,3 +36,19 @@ class Numerics:
         seen, and a saturated half could not be told from any other.
         """
         return self.nanoo or FloatingPointException.OFLO in self.stops_at
+
+    def of_replicas(self, num_replicas: int) -> "Numerics":
+        """Returns what the replicas of a program do by themselves.
+
+        Only a single one rounds at random where all replicas compute the same.
+
+        Example:
+
+        >>> alike = Numerics(rounding=StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY)
+        >>> [alike.of_replicas(count).rounding.name for count in (1, 2)]
+        ['ON', 'OFF']
+        """
+        if self.rounding is not StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY:
+            return self
+        behaviours = StochasticRoundingBehaviour
+        return replace(self, rounding=behaviours.ON if num_replicas == 1 else behaviours.OFF)

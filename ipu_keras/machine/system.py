@@ -18,7 +18,10 @@ from typing import Any, Protocol
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
-from ipu_keras.settings.enumerations import DeviceConnectionType
+from ipu_keras.settings.enumerations import (
+    DeviceConnectionType,
+    StochasticRoundingBehaviour,
+)
 from ipu_keras.settings.flags import (
     ENVIRONMENT_VARIABLE,
     PoplarFlags,
@@ -189,7 +192,11 @@ class System:
             FloatingPointException.DIV0: behaviour.div0,
             FloatingPointException.OFLO: behaviour.oflo,
         }
-        return Numerics(behaviour.nanoo, frozenset(kind for kind, on in stops.items() if on))
+        stopping = frozenset(kind for kind, on in stops.items() if on)
+        # `True` and `False` are other spellings of two of its values.
+        esr = behaviour.esr
+        rounding = StochasticRoundingBehaviour(int(esr)) if isinstance(esr, bool) else esr
+        return Numerics(behaviour.nanoo, stopping, rounding)
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import secrets
 import threading
 import weakref
 from collections import Counter
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ipu_keras._engine import FeedMemory
+from ipu_keras._rounding import RoundingKeys
 from ipu_keras.program import Program
 from ipu_keras.program.executable import CycleCount, Executable
 
@@ -41,6 +43,8 @@ class Engine:
         self.seed: int | None = None
         # The streams of random numbers of functions, which start anew when a seed is set.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
+        # What executions round with at random; programs know where it is.
+        self.rounding_keys = RoundingKeys(secrets.randbits(64))
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._num_running = 0

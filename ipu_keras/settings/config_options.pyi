@@ -248,7 +248,10 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     esr: bool | StochasticRoundingBehaviour
     """Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.
 
-    Today: No effect: The host computes, and rounds to nearest.
+    Today: Applied by all programs that are compiled from then on, to all that they compute
+    in half precision or cast to it; what runs eagerly rounds to nearest. `reset_ipu_seed`
+    starts its random numbers anew. With `REPLICA_IDENTICAL_ONLY`, of programs of several
+    replicas only weight updates round at random that are the same for all of them.
     """
     nanoo: bool
     """Make a half-precision overflow NaN; otherwise it is the largest number, 65504.
@@ -291,7 +294,7 @@ class ExperimentalOptions(ConfigCategory):
     """Manage the seeds of random numbers so that stochastic rounding lets the weights of
     replicas drift apart less.
 
-    Today: No effect: The host rounds to nearest, the same in all replicas.
+    Today: No effect: The host updates weights once for all replicas of a model.
     """
     @property
     def multi_replica_distribution(self) -> ExperimentalMultiReplicaDistributionOptions:

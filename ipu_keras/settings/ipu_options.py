@@ -187,7 +187,7 @@ _ROWS = {
         False,
         "Manage the seeds of random numbers so that stochastic rounding lets the weights of "
         "replicas drift apart less.",
-        why_idle="The host rounds to nearest, the same in all replicas.",
+        why_idle="The host updates weights once for all replicas of a model.",
     ),
     "experimental.multi_replica_distribution": category(
         "Several processes that run the replicas of one program together; replicas in all are "
@@ -215,7 +215,10 @@ _ROWS = {
         False,
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
         also_accepts=(StochasticRoundingBehaviour,),
-        why_idle=why.ROUNDS_TO_NEAREST,
+        effect="Applied by all programs that are compiled from then on, to all that they compute "
+        "in half precision or cast to it; what runs eagerly rounds to nearest. `reset_ipu_seed` "
+        "starts its random numbers anew. With `REPLICA_IDENTICAL_ONLY`, of programs of several "
+        "replicas only weight updates round at random that are the same for all of them.",
     ),
     "floating_point_behaviour.nanoo": _option(
         False,

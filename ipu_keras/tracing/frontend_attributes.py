@@ -48,8 +48,12 @@ def attribute_from_now_on(graph: Any, name: str, value: str) -> None:
 
 
 def attributes_of(op: tf.Operation) -> dict[str, str]:
-    given = op.node_def.attr
-    return _texts(given[_ATTRIBUTE]) if _ATTRIBUTE in given else {}
+    return attributes_in(op.node_def)
+
+
+def attributes_in(node: Any) -> dict[str, str]:
+    """Returns the texts of a node of a definition, a `NodeDef`."""
+    return _texts(node.attr[_ATTRIBUTE]) if _ATTRIBUTE in node.attr else {}
 
 
 def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:

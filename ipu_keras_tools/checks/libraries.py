@@ -14,12 +14,12 @@ from ipu_keras_tools.checks.script_scopes import Notes, advice_for_tensorflow_1
 # Libraries that are imported to look into them. Nothing of the user's is: importing runs it.
 _LIBRARIES = (
     *("tensorflow", "tensorflow_core", "keras"),
-    *("ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core"),
+    *("ipu_tensorflow_addons", "ipu_keras", "popart", "popart_core", "popdist", "horovod"),
 )
 
 # Modules of the Poplar SDK that scripts import and that are not here, unless somebody has made
 # one of that name.
-_OF_POPLAR = frozenset({"gcprofile", "popdist", "poplar", "poprun", "poptorch", "popxl", "pva"})
+_OF_POPLAR = frozenset({"gcprofile", "poplar", "poprun", "poptorch", "popxl", "pva"})
 _ELSEWHERE = "It is of the Poplar SDK, and no part of what IPU Keras has."
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from ipu_keras._rounding import RoundingKeys
 
 from ipu_keras.host.halves import with_halves
 from ipu_keras.machine.numerics import Numerics
@@ -23,7 +24,7 @@ def computed(function, *arrays, nanoo=False, jit_compile=None):
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
     options = {"autograph": False, "jit_compile": jit_compile}
     concrete = tf.function(function, **options).get_concrete_function(*specs)
-    found = with_halves(concrete, Numerics(nanoo=nanoo))
+    found = with_halves(concrete, Numerics(nanoo=nanoo), RoundingKeys(0))
     assert found is not concrete
     return tf.nest.map_structure(lambda t: t.numpy(), found(*map(tf.constant, arrays)))
 
@@ -117,6 +118,6 @@ def test_gradients_too():
 
 def test_what_has_no_halves_is_left_alone():
     function = tf.function(lambda x: x * 2.0).get_concrete_function(tf.TensorSpec([2]))
-    assert with_halves(function, Numerics()) is function
+    assert with_halves(function, Numerics(), RoundingKeys(0)) is function
     moved = tf.function(lambda x: x[::-1]).get_concrete_function(tf.TensorSpec([2], tf.float16))
-    assert with_halves(moved, Numerics()) is moved
+    assert with_halves(moved, Numerics(), RoundingKeys(0)) is moved

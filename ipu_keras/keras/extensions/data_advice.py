@@ -16,6 +16,7 @@ import tensorflow as tf
 from ipu_keras.feeds.dataset_feed import dtype_of
 from ipu_keras.internals.tensorflow.datasets import Batched, steps_of
 from ipu_keras.program.data_types import FEED_DTYPES
+from ipu_keras.settings.arguments import divisors
 
 _BATCH_SIZE = 32  # Keras's own default
 _TEXT = (
@@ -139,8 +140,12 @@ def _divisor(samples: int, asked: int, steps: int) -> int | None:
         steps: Batches of an execution, which the number of batches must be a multiple of.
     """
     least = 1 if samples < asked else max(asked // 4, 1)
-    sizes = [size for size in range(least, 4 * asked + 1) if samples % (size * steps) == 0]
-    return min(sizes, key=lambda size: abs(math.log(size / asked)), default=None)
+    whole = [
+        size
+        for size in sorted(divisors(samples))
+        if least <= size <= 4 * asked and samples % (size * steps) == 0
+    ]
+    return min(whole, key=lambda size: abs(math.log(size / asked)), default=None)
 
 
 def _of_dataset(model: Any, dataset: tf.data.Dataset, method: str) -> Iterator[str]:

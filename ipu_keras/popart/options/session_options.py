@@ -200,8 +200,9 @@ class SessionOptions(Settings):
 
     enableStochasticRounding = Setting(
         False,
-        "Whether results in half precision are rounded at random.",
-        why_idle=why.ROUNDS_TO_NEAREST,
+        "Whether results in half precision are rounded at random. `setRandomSeed` of a session "
+        "starts the random numbers of its device anew.",
+        Effect.RESULTS,
     )
     enableFloatingPointChecks = Setting(
         False,

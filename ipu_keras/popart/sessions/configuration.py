@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.config import IPUConfig
+from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
@@ -36,6 +37,7 @@ from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
 from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
 # Only groups of Poplar's options are known here: a misspelt group is refused, and any option of
@@ -141,6 +143,13 @@ class SessionConfiguration:
     def caches(self) -> bool:
         """Whether compiled programs are kept for other processes."""
         return self.options.enableEngineCaching and bool(self.options.cachePath)
+
+    @property
+    def numerics(self) -> Numerics:
+        """How programs compute with halves."""
+        at_random = self.options.enableStochasticRounding
+        behaviours = StochasticRoundingBehaviour
+        return Numerics(rounding=behaviours.ON if at_random else behaviours.OFF)
 
     @property
     def checks_numbers(self) -> bool:

@@ -109,8 +109,11 @@ class Session:
         self._check_anchors()
         self._written_model = WrittenModel(self._loaded, self._weights)
         self._random_seeds = RandomSeeds(
-            is_shared=configuration.has_random_state, is_used=draws(self._loaded.model)
+            is_shared=configuration.has_random_state,
+            is_used=draws(self._loaded.model) or configuration.options.enableStochasticRounding,
         )
+        # What the device starts rounding at random with, once the session has it.
+        self._rounding_seed: int | None = None
         self._infos: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._history = CompilationHistory()
         self._executable: Executable | None = None
@@ -206,6 +209,9 @@ class Session:
             if self._device.device is not ipu_device:
                 raise popart_exception("The device was detached before the step could run.")
             tensors = self._tensors(read, ipu_device.engine.feed_memory)
+            if self._rounding_seed is not None:
+                ipu_device.engine.rounding_keys.restart(self._rounding_seed)
+                self._rounding_seed = None
             outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
             found = iter([each.numpy() for each in outfeed])
         self._num_runs += 1
@@ -406,12 +412,12 @@ class Session:
         self._written_model.move_external(arg0, arg1)
 
     def setRandomSeed(self, seedValue: int) -> None:
-        """Makes random operations begin anew with a seed.
+        """Makes random operations, and stochastic rounding, begin anew with a seed.
 
         Args:
             seedValue: Any integer; the lowest 31 bits count.
         """
-        self._random_seeds.set_seed(seedValue)
+        self._rounding_seed = self._random_seeds.set_seed(seedValue)
 
     def getRNGState(self) -> list[int]:
         """Returns the state of random operations, for `setRNGState`.
@@ -561,6 +567,7 @@ class Session:
             pipeline=self._configuration.pipeline,
             model_name=legible(self._loaded.model.graph.name) or None,
             device_choices=self._configuration.device_choices,
+            numerics=self._configuration.numerics,
         )
         exported = self._exported
         return program if exported is None else _kept_in(program, exported)

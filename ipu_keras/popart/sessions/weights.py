@@ -200,7 +200,7 @@ class RandomSeeds:
 
     Args:
         is_shared: Whether users may read and write the state.
-        is_used: Whether the model has random operations.
+        is_used: Whether the model has random operations, or rounds at random.
     """
 
     def __init__(self, *, is_shared: bool, is_used: bool = True):
@@ -222,8 +222,8 @@ class RandomSeeds:
             self._place, self._device = (device, attachment), device
             self._state = None
 
-    def set_seed(self, seed: int) -> None:
-        """Begins anew with a seed, of which the lowest 31 bits count.
+    def set_seed(self, seed: int) -> int:
+        """Begins anew with a seed, of which the lowest 31 bits count and are returned.
 
         It logs that this changes nothing if the model has no random operation.
         """
@@ -238,6 +238,7 @@ class RandomSeeds:
         self._seed, self._count = number & 0x7FFFFFFF, 0
         if self._state is not None:
             self._state.assign([self._seed, 0])
+        return self._seed
 
     def state(self) -> list[int]:
         """Returns the seed and the number of steps; they must be shared."""

@@ -28,7 +28,7 @@ def test_the_text(tmp_path, monkeypatch, capsys):
         "import keras\n"
         "from tensorflow.python import ipu\n"
         "config = ipu.config.IPUConfig()\n"
-        "config.floating_point_behaviour.esr = True\n"
+        "config.experimental.enable_prng_stability = True\n"
         "print(ipu.ipu_estimator.IPUEstimator, keras.optimizers.SGD(lr=0.1))\n"
     )
     (tmp_path / "new.py").write_text("import keras\nkeras.optimizers.SGD(learning_rate=0.1)\n")
@@ -40,7 +40,7 @@ def test_the_text(tmp_path, monkeypatch, capsys):
         "    It is `learning_rate` that optimizers have: write that for `lr`.",
     ]
     text = "\n".join(lines)
-    assert "IPUConfig.floating_point_behaviour.esr │ partly" in text
+    assert "IPUConfig.experimental.enable_prng_stability │ partly" in text
     assert "tensorflow.python.ipu.ipu_estimator │ absent" in " ".join(text.split())
     assert lines[-1] == (
         "1 of 2 will fail; reasons: 2; notes: 0; IPU names that work: 3, in part: 1, absent: 1"
@@ -265,7 +265,7 @@ def test_what_is_no_problem(source):
             "'Sequential' object has no attribute 'updates'",
         ),
         ("from tensorflow_core import keras as K\nK.optimizers.SGD(lr=1)", 2, "{'lr': 1}"),
-        ("def f():\n  import no_such", 2, "No module named 'no_such'"),
+        ("def f():\n  import poptorch", 2, "No module named 'poptorch'"),
         ("import keras\nkeras.Sequential().load_weights('a')", 2, "not supported: filepath=a."),
         ("import keras\nkeras.models.load_model('a.tf')", 2, "not supported: filepath=a.tf."),
         (

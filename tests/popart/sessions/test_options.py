@@ -32,7 +32,6 @@ IDLE = {
     "enableOutliningCopyCostPruning": False,
     "enablePrefetchDatastreams": False,
     "enableStableNorm": True,
-    "enableStochasticRounding": True,
     "executionPhaseSettings": popart.ExecutionPhaseSettings(phases=2),
     "exportPoplarComputationGraph": True,
     "exportPoplarVertexGraph": True,
@@ -190,6 +189,29 @@ def synthetic(tried):
     arrays[tried.relu.y][:] = 7
     session.run(popart.PyStepIO({}, arrays))
     assert (arrays[tried.relu.y] == 7).all()
+
+
+def rounded_at_random(tried):
+    """1 + 2**-11 is halfway between two halves, of which the even one is the nearest."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT16", [4096])
+    half = builder.aiOnnx.constant(np.full(1, 2**-11, np.float16))
+    y = builder.aiOnnx.add([x, half])
+    ones = np.ones(4096, np.float16)
+
+    def sums(seed, **options):
+        session, arrays = tried.make(builder.getModelProto(), [y], **options)
+        if seed is not None:
+            session.setRandomSeed(seed)
+        session.run(popart.PyStepIO({x: ones}, arrays))
+        return arrays[y]
+
+    assert (sums(None) == 1).all()
+    first, second, again = (sums(seed, enableStochasticRounding=True) for seed in (5, 6, 5))
+    assert sorted(np.unique(first)) == [1, 1 + 2**-10]
+    assert abs((first > 1).mean() - 0.5) < 4 * 0.5 / 64
+    assert abs((first == second).mean() - 0.5) < 4 * 0.5 / 64
+    np.testing.assert_array_equal(first, again)
 
 
 def constant_weights(tried):
@@ -370,6 +392,7 @@ ACTING = {
     "enableNonStableSoftmax": softmax,
     "enableOutlining": outlined,
     "enablePipelining": pipelined,
+    "enableStochasticRounding": rounded_at_random,
     "enableSupportedDataTypeCasting": narrow_types,
     "engineOptions": engine_options,
     "groupNormStridedChannelGrouping": strided_groups,

@@ -1,0 +1,276 @@
+"""Halves are rounded at random where options and scopes say so, wherever a program comes from."""
+
+import pathlib
+import zlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from in_sessions import compiled, opened
+
+from ipu_keras import loops, scopes
+from ipu_keras.config import IPUConfig, StochasticRoundingBehaviour, reset_ipu_configuration
+from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.utils import reset_ipu_seed
+
+ALIKE = StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
+
+# Halfway between the halves 1 and 1 + 2**-10.
+ODD = np.float32(1 + 2**-11)
+SIZE = 4096
+# How far a share of one half may be off: four standard deviations.
+OFF = 4 * 0.5 / SIZE**0.5
+
+
+def configured(esr=True, num_ipus=1, seed=1, **devices):
+    reset_ipu_configuration()
+    config = IPUConfig()
+    config.auto_select_ipus = [num_ipus] * devices.get("num_devices", 1)
+    config.floating_point_behaviour.esr = esr
+    config.configure_ipu_system()
+    reset_ipu_seed(seed)
+    return IPUStrategy()
+
+
+@pytest.fixture(autouse=True)
+def _reset():
+    yield
+    reset_ipu_configuration()
+
+
+def is_at_random(values):
+    assert set(np.unique(values)) <= {np.float16(1), np.float16(1 + 2**-10)}
+    share = (np.asarray(values) > 1).mean()
+    assert share == 0 or abs(share - 0.5) < OFF
+    return share > 0
+
+
+in_both = pytest.mark.parametrize("jit_compile", [None, True])
+
+
+@in_both
+def test_shares(jit_compile):
+    strategy = configured()
+    function = tf.function(lambda x: tf.cast(x, tf.float16), jit_compile=jit_compile)
+    x = tf.fill([SIZE], np.float32(1 + 1e-3))
+    first, second = (strategy.run(function, [x]).numpy() for _ in range(2))
+    share = 1e-3 * 2**10 - 1  # beyond the first half after 1
+    for found in (first, second):
+        values, counts = np.unique(found, return_counts=True)
+        np.testing.assert_array_equal(values, np.float16([1 + 2**-10, 1 + 2**-9]))
+        sigma = (share * (1 - share) / SIZE) ** 0.5
+        assert abs(counts[1] / SIZE - share) < 4 * sigma
+    assert (first != second).any()
+    reset_ipu_seed(1)
+    np.testing.assert_array_equal(strategy.run(function, [x]), first)
+
+
+@in_both
+@pytest.mark.parametrize("esr", [False, True])
+def test_small_updates(jit_compile, esr):
+    strategy = configured(esr)
+    with strategy.scope():
+        variable = tf.Variable(tf.ones([256], tf.float16))
+
+    @tf.function(jit_compile=jit_compile)
+    def function():
+        for _ in tf.range(1000):
+            variable.assign_sub(tf.fill([256], np.float16(1e-4)))
+        return variable.read_value()
+
+    found = strategy.run(function).numpy()
+    if esr:
+        assert abs(found.mean(dtype=np.float64) - 0.9) < 0.002
+        assert len(np.unique(found)) > 10
+    else:
+        assert (found == 1).all()
+
+
+@in_both
+@pytest.mark.parametrize("esr", [False, True])
+def test_scopes(jit_compile, esr):
+    """The innermost scope counts, of calls as well, and what is in none does as configured."""
+    strategy = configured(esr)
+
+    @tf.function
+    def called(x):
+        with scopes.stochastic_rounding(True):
+            inner = tf.cast(x, tf.float16)
+        return tf.cast(x, tf.float16), inner
+
+    @tf.function(jit_compile=jit_compile)
+    def function(x):
+        with scopes.stochastic_rounding(False):
+            off, on = called(x)
+            _, looped = tf.while_loop(
+                lambda k, _: k < 2, lambda k, _: (k + 1, tf.cast(x, tf.float16)), (0, off)
+            )
+        with scopes.stochastic_rounding(True):
+            in_branch = tf.cond(x[0] > 0, lambda: tf.cast(x, tf.float16), lambda: off)
+        outside = called(x)
+        return off, on, looped, in_branch, *outside, tf.cast(x, tf.float16)
+
+    found = strategy.run(function, [tf.fill([SIZE], ODD)])
+    assert [*map(is_at_random, found)] == [False, True, False, True, esr, True, esr]
+
+
+def test_both_ways_of_the_host_have_the_same_bits():
+    """Of calls, loops and branches, which all round with keys of their own."""
+    found = []
+    for jit_compile in (False, True):
+        strategy = configured()
+        called = tf.function(lambda x: x + np.float16(2**-11))
+
+        @tf.function(jit_compile=jit_compile)
+        def function(x, called=called):
+            _, looped = tf.while_loop(
+                lambda k, _: k < 3, lambda k, sums: (k + 1, sums + called(x)), (0, 0 * x)
+            )
+            chosen = tf.switch_case(tf.constant(1), [lambda: x, lambda: called(x)])
+            return called(x), called(x), looped, chosen
+
+        found.append([t.numpy() for t in strategy.run(function, [tf.ones([SIZE], tf.float16)])])
+    np.testing.assert_array_equal(*found)
+    first, second, looped, chosen = found[0]
+    for one, other in ((first, second), (first, chosen), (second, chosen)):
+        assert abs((one == other).mean() - 0.5) < OFF
+    # Three sums of two halves each: equal in all turns they would be 3 or 3 + 3 * 2**-10.
+    assert {3 + 2**-10, 3 + 2**-9} & set(np.unique(looped).tolist())
+
+
+def model(strategy, **options):
+    with strategy.scope():
+        found = keras.Sequential(
+            [
+                keras.Input([SIZE], dtype="float16"),
+                keras.layers.Rescaling(1.0, offset=2**-11, dtype="float16"),
+            ]
+        )
+        found.compile(**options)
+    return found
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_models(jit_compile):
+    strategy = configured()
+    rounding = model(strategy, jit_compile=jit_compile, steps_per_execution=2)
+    x = np.ones([4, SIZE], np.float16)
+    found = rounding.predict(x, batch_size=1, verbose=0)
+    assert is_at_random(found)
+    for one in range(3):
+        assert abs((found[one] == found[one + 1]).mean() - 0.5) < OFF
+    assert not is_at_random(model(configured(False)).predict(x, batch_size=4, verbose=0))
+
+
+def trained(esr, seed=1, num_ipus=1, jit_compile="auto"):
+    strategy = configured(esr, num_ipus, seed)
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        found = keras.Sequential(
+            [keras.Input([64], dtype="float16"), keras.layers.Dense(64, dtype="float16")]
+        )
+        found.compile(
+            keras.optimizers.SGD(0.01, momentum=0.9),
+            "mse",
+            steps_per_execution=2,
+            jit_compile=jit_compile,
+        )
+    x = np.random.default_rng(0).uniform(0, 1, (16, 64)).astype(np.float16)
+    found.fit(x, x, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return found.get_weights()[0]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training(jit_compile):
+    nearest = trained(False, jit_compile=jit_compile)
+    first, second, again = (trained(True, seed, jit_compile=jit_compile) for seed in (1, 2, 1))
+    np.testing.assert_array_equal(first, again)
+    for one, other in ((first, second), (first, nearest)):
+        assert (one != other).mean() > 0.2
+        np.testing.assert_allclose(one, other, atol=0.01)
+
+
+def test_the_same_in_another_process(run_forked):
+    """Its hashes of texts may differ, and the threads that it has."""
+    script = """
+        import sys, zlib
+        sys.path.insert(0, sys.argv[1])
+        from test_stochastic_rounding import trained
+        print(zlib.crc32(trained(True, jit_compile=True)))
+    """
+    found = run_forked(script, str(pathlib.Path(__file__).parent))
+    assert int(found.stdout.split()[-1]) == zlib.crc32(trained(True, jit_compile=True))
+
+
+def test_replicas_that_exchange_values():
+    """Each replica rounds for itself, unless only what all of them compute is at random."""
+
+    @tf.function
+    def function(x):
+        return tf.cast(x, tf.float16), cross_replica_sum(
+            tf.cast(tf.cast(x, tf.float16), tf.float32)
+        )
+
+    strategy = configured(num_ipus=2)
+    _, sums = strategy.run(function, [tf.fill([SIZE], ODD)])
+    values, counts = np.unique(sums, return_counts=True)
+    np.testing.assert_array_equal(values, [2, 2 + 2**-10, 2 + 2**-9])
+    assert abs(counts[1] / SIZE - 0.5) < OFF
+    strategy = configured(ALIKE, num_ipus=2)
+    _, sums = strategy.run(function, [tf.fill([SIZE], ODD)])
+    assert (sums.numpy() == 2).all()
+    strategy = configured(ALIKE)
+    assert is_at_random(strategy.run(function, [tf.fill([SIZE], ODD)])[0])
+
+
+def test_only_updates_of_replicas_are_at_random():
+    """With weights of 0 and gradients that are exact, only what updates them rounds."""
+    nearest, alike, everywhere = (trained(esr, num_ipus=2) for esr in (False, ALIKE, True))
+    assert (alike != nearest).mean() > 0.2
+    assert (alike != everywhere).mean() > 0.2
+    np.testing.assert_allclose(alike, nearest, atol=0.01)
+
+
+def test_sessions():
+    configured()
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float16, [SIZE])
+
+        def net(x):
+            def body(sums):
+                return sums + np.float16(2**-11)
+
+            with scopes.stochastic_rounding(False):
+                nearest = x + np.float16(2**-11)
+            return x + np.float16(2**-11), nearest, loops.repeat(2, body, [x])
+
+        results = compiled(net, [x])
+        ones, session = {x: np.ones(SIZE, np.float16)}, opened()
+        configured()
+        first, second = (session.run(results, ones) for _ in range(2))
+        reset_ipu_seed(1)
+        again = session.run(results, ones)
+    assert [is_at_random(found) for found in first[:2]] == [True, False]
+    assert 1 + 2**-9 in first[2]
+    assert abs((first[0] == second[0]).mean() - 0.5) < OFF
+    np.testing.assert_array_equal(first, again)
+
+
+def test_a_seed_is_of_one_device():
+    configured(num_devices=2)
+    function = tf.function(lambda x: tf.cast(x, tf.float16))
+    x = tf.fill([SIZE], ODD)
+    first, second = (IPUStrategy(f"/device:IPU:{k}") for k in range(2))
+
+    def found(strategy):
+        return strategy.run(function, [x]).numpy()
+
+    reset_ipu_seed(1, "/device:IPU:1")
+    before = [found(second) for _ in range(2)]
+    reset_ipu_seed(1, "/device:IPU:1")
+    assert (found(second) == before[0]).all()
+    reset_ipu_seed(1, "/device:IPU:0")
+    assert (found(second) == before[1]).all()
+    assert (found(first) == before[0]).all()
