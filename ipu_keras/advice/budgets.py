@@ -10,9 +10,9 @@ from typing import Any
 
 from ipu_keras.advice.changed_programs import ChangedPrograms
 from ipu_keras.advice.changes import in_words, is_mostly_single
-from ipu_keras.advice.host_copies import less_waiting
+from ipu_keras.advice.waiting import less_waiting
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.program import Variants
+from ipu_keras.ir import Variants
 
 # A share with which products take little more time than with all memory.
 _LARGE_PROPORTION = 0.9
@@ -94,7 +94,7 @@ def remedies(
     """
     if limits.are_kept(model):
         return ()
-    search = _Search(model, limits, variants)
+    search = _Tried(model, limits, variants)
     found = [(changes, changed, batch_size or 1) for changes, changed in search.changed()]
     sizes = [(batch_size or 1) >> k for k in range(1, _BATCH_HALVINGS + 1)]
     for size in filter(None, sizes):
@@ -118,7 +118,7 @@ def remedies(
     )
 
 
-class _Search:
+class _Tried:
     """Models what might help a program to keep limits."""
 
     def __init__(self, model: ModelledProgram, limits: Limits, variants: Variants | None):

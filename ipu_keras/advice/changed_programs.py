@@ -5,16 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.balanced_pipeline import balanced_pipeline
+from ipu_keras.advice.balanced_pipeline import balanced_pipeline, graph_in_stages
 from ipu_keras.advice.changes import is_training_step, num_layers
-from ipu_keras.advice.planned_split import graph_in_stages
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
 from ipu_keras.cost.pipeline.pipeline_run import is_training
 from ipu_keras.cost.pipeline.schedule import overlap
-from ipu_keras.ir import Graph
-from ipu_keras.program import LayeredStep, Pipeline, Variants
+from ipu_keras.ir import Graph, LayeredStep, Variants
+from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 # The largest machine that the emulator has.

@@ -7,8 +7,7 @@ from ipu_keras.advice.changed_programs import ON_MORE_IPUS, ChangedPrograms
 from ipu_keras.advice.changes import Fix, is_mostly_single
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.ir import Graph
-from ipu_keras.program import Variants
+from ipu_keras.ir import Graph, Variants
 
 # How often a proportion is halved: less memory for temporaries costs more and more time.
 _PROPORTION_HALVINGS = 2
@@ -36,9 +35,9 @@ def suggest_fixes(
     Args:
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
             Smaller batches are only tried with it.
-        variants: Of a Keras model, how else it could be written: its layers have another dtype,
-            and more IPUs are stages of a pipeline that is balanced for them. Of other programs,
-            all numbers change, and IPUs share the layers or cut the stages that there are.
+        variants: How else a Keras model could be written: layers have another dtype, and more
+            IPUs are stages of a balanced pipeline. Other programs change all of their numbers, and
+            share layers among IPUs or cut the stages that there are.
         is_close: Whether bytes of the fullest tile are too close to those it has to say if a
             program fits. What fits so closely does not end the search.
     """

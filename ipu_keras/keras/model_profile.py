@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from ipu_keras.advice.budgets import Limits, Remedy, remedies
 from ipu_keras.advice.choices import combinations
-from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
 from ipu_keras.keras.extensions.profiled import (
@@ -142,7 +141,7 @@ def remedies_of(
     options = with_dtype_names(subject.options(options, mode, specs))
     subject, options = written_as_asked(subject, options)
 
-    def with_batch(size: int) -> ModelledProgram | None:
+    def with_batch(size: int) -> Any:
         try:
             name, graph = subject.traced(_with_batch_size(specs, size), mode, options)
             return model_of(name, graph, **options)

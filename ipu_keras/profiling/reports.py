@@ -10,7 +10,7 @@ from ipu_keras.advice.fixes import suggest_fixes
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
-from ipu_keras.ir import Graph
+from ipu_keras.ir import Graph, Variants
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
@@ -24,7 +24,7 @@ from ipu_keras.profiling.models import (
     model_of,
     model_of_executable,
 )
-from ipu_keras.program import Program, Variants
+from ipu_keras.program import Program
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.report import Report
 from ipu_keras.tracing import no_garbage_collection

@@ -11,5 +11,3 @@ from ipu_keras.program.program import Accumulation as Accumulation
 from ipu_keras.program.program import DeviceChoices as DeviceChoices
 from ipu_keras.program.program import OutfeedMode as OutfeedMode
 from ipu_keras.program.program import Program as Program
-from ipu_keras.program.variants import LayeredStep as LayeredStep
-from ipu_keras.program.variants import Variants as Variants

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ipu_keras.ir import TensorSpec
+from ipu_keras.ir import TensorSpec, Variants
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.target import Target
 from ipu_keras.program.pipeline import Pipeline
-from ipu_keras.program.variants import Variants
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod
 
 

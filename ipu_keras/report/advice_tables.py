@@ -2,8 +2,7 @@
 
 from itertools import chain
 
-from ipu_keras.advice.balanced_pipeline import BalancedPipeline
-from ipu_keras.advice.planned_split import PlannedSplit
+from ipu_keras.advice.balanced_pipeline import BalancedPipeline, PlannedSplit
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.text import PlainTable
 

@@ -4,14 +4,12 @@ What a change would gain is modelled, for fixes by whoever looked for them. Wher
 line to write only shows more.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.advice.changed_programs import ChangedPrograms
 from ipu_keras.advice.changes import in_words, is_mostly_single
-from ipu_keras.advice.host_copies import less_waiting
+from ipu_keras.advice.waiting import less_waiting, with_more_micro_batches
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.program import Pipeline
 from ipu_keras.report.figures import Figures
@@ -167,20 +165,14 @@ def _to_wait_less(report: Figures) -> Iterator[NextStep]:
 
 
 def _with_more_micro_batches(report: Figures, pipeline: PipelineView) -> Iterator[NextStep]:
-    options, count = report.model.options, 2 * pipeline.num_micro_batches
-    changes = {"steps_per_execution": count}
-    if options.gradient_accumulation_count > 1:
-        steps = math.lcm(options.steps_per_execution, count)
-        changes = {"gradient_accumulation_count": count, "steps_per_execution": steps}
-    changes = {name: value for name, value in changes.items() if getattr(options, name) != value}
-    changed = ChangedPrograms(report.model).with_changes(changes)
+    changes, changed = with_more_micro_batches(report.model, 2 * pipeline.num_micro_batches)
     before, after = report.cycles_per_step, changed.cycles_per_step
     if changed.memory.fits and before - after >= _WORTH_IT * before:
         yield NextStep(
             f"The IPUs wait for each other {pipeline.bubble_share:.0%} of the time, while the "
             f"pipeline fills and drains; with {in_words(changes)}, a step takes {after:,} cycles "
             f"in place of {before:,}",
-            lines_of(changes, options),
+            lines_of(changes, report.model.options),
         )
 
 

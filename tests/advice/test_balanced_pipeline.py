@@ -14,12 +14,12 @@ from ipu_keras.advice.balanced_pipeline import (
     balance,
     balanced_pipeline,
     layer_costs,
+    planned_split,
     split_at,
 )
-from ipu_keras.advice.planned_split import planned_split
 from ipu_keras.cost.cost_options import CostOptions
+from ipu_keras.ir import LayeredStep
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.program import LayeredStep
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 GC200 = TARGETS["gc200"]

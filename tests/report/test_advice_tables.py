@@ -2,8 +2,7 @@
 
 from report_rows import cells
 
-from ipu_keras.advice.balanced_pipeline import BalancedPipeline, LayerCost
-from ipu_keras.advice.planned_split import PlannedSplit
+from ipu_keras.advice.balanced_pipeline import BalancedPipeline, LayerCost, PlannedSplit
 from ipu_keras.report.advice_tables import balance_table
 from ipu_keras.report.text import rendered
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import keras
 import pytest
 import tensorflow as tf
-from hlo_graphs import argument, graph, op
-from html_reports import GC200, pipelined, report
+from hlo_graphs import argument, graph, op, staged_step
+from html_reports import GC200, report
 
 import ipu_keras
 from ipu_keras.advice.changes import Fix
@@ -162,19 +162,26 @@ def test_a_program_that_waits_for_the_host(options, lines):
 
 
 def test_a_pipeline_that_waits_for_itself():
-    found = pipelined()
+    pipeline = Pipeline(device_mapping=(0, 1, 2, 3))
+
+    def with_steps(count):
+        return report(
+            staged_step(4),
+            gradient_accumulation_count=count,
+            steps_per_execution=16,
+            pipeline=pipeline,
+            synthetic_infeed=True,
+            synthetic_outfeed=True,
+        )
+
+    found = with_steps(8)
     waits = [one for one in next_steps(found) if "fills and drains" in one.finding]
     assert found.pipeline.bubble_share > 0.2
     (more,) = [one.lines for one in waits]
     assert more == (
         "model.set_pipelining_options(..., gradient_accumulation_steps_per_replica=16)",
     )
-    after = report(
-        found.model.graph,
-        gradient_accumulation_count=16,
-        steps_per_execution=16,
-        pipeline=found.model.options.pipeline,
-    )
+    after = with_steps(16)
     assert waits[0].finding.endswith(
         f"a step takes {after.cycles_per_step:,} cycles in place of {found.cycles_per_step:,}"
     )

@@ -1,5 +1,6 @@
 """Costs moving values on tiles and between them, and changing a part of one."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, started_together
 from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.ir import TensorSpec
+from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
 
@@ -84,3 +85,19 @@ def _moved(one: ComputeSet, context: CostContext, vertex: Callable[..., VertexCy
 def _copied(target: Target, spec: TensorSpec) -> VertexCycles:
     size = bytes_per_tile(spec, target)
     return vertices.copy(target, num_bytes=size, atom_bytes=item_bytes(spec))
+
+
+def rows_cost(
+    one: ComputeSet,
+    target: Target,
+    vertex: Callable[..., VertexCycles],
+    *,
+    rows: TensorSpec,
+    num_rows: int,
+    indices: TensorSpec,
+) -> Cost:
+    """Costs the rows of one table, whose columns tiles share, by a vertex that looks up or adds."""
+    columns = math.ceil(num_elements(rows) / max(num_rows, 1) / target.num_tiles)
+    cycles = vertex(target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
+    received = indices.nbytes + bytes_per_tile(rows, target)
+    return started_together(one, target, cycles, received, vertex=one.family)

@@ -20,7 +20,7 @@ from ipu_keras.cost.tile.cost import (
 )
 from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.copies import on_a_copy
+from ipu_keras.cost.vertices.copies import on_a_copy, rows_cost
 from ipu_keras.cost.vertices.reductions import reduction_cost
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
@@ -65,22 +65,6 @@ def cost_of_scatter(one: ComputeSet, context: CostContext) -> Cost:
     if shared is not None and shared.temporary_bytes <= updated.exchange_bytes:
         updated = min(updated, shared, key=lambda cost: cost.cycles)
     return on_a_copy(one, updated, context)
-
-
-def rows_cost(
-    one: ComputeSet,
-    target: Target,
-    vertex: Callable[..., VertexCycles],
-    *,
-    rows: TensorSpec,
-    num_rows: int,
-    indices: TensorSpec,
-) -> Cost:
-    """Costs the rows of one table, whose columns tiles share, by a vertex that looks up or adds."""
-    columns = math.ceil(num_elements(rows) / max(num_rows, 1) / target.num_tiles)
-    cycles = vertex(target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
-    received = indices.nbytes + bytes_per_tile(rows, target)
-    return started_together(one, target, cycles, received, vertex=one.family)
 
 
 def _lookup_cost(

@@ -12,7 +12,7 @@ from ipu_keras.cost.flat.layouts import (
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, one_after_the_other, started_together
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.lookups import rows_cost
+from ipu_keras.cost.vertices.copies import rows_cost
 from ipu_keras.cost.vertices.reductions import reduction_cost
 from ipu_keras.cost.vertices.rejection import REJECTING, rejecting_draw
 from ipu_keras.cost.vertices.sorts import sort_cost

@@ -10,6 +10,7 @@ import keras
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.training import TensorFlowTrainer
 from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations
+from ipu_keras.ir import Variants
 from ipu_keras.keras.extensions.named_parts import with_named_parts
 from ipu_keras.keras.extensions.profiled import profiled
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction
@@ -18,7 +19,7 @@ from ipu_keras.keras.extensions.training import (
     summing_gradients,
     with_dtype_of_logs,
 )
-from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program, Variants
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory
 
 _STEPS = ("train_step", "test_step", "predict_step")

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ipu_keras.cost import overlap
 from ipu_keras.internals.keras.backend import compute_output_spec
-from ipu_keras.ir import Graph
+from ipu_keras.ir import Graph, LayeredStep, Variants
 from ipu_keras.keras.extensions.call_observer import in_stages
 from ipu_keras.keras.extensions.layer_calls import functional_calls, graph_of, sequential_calls
 from ipu_keras.keras.extensions.named_parts import with_named_parts
@@ -31,7 +31,7 @@ from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import check_options
 from ipu_keras.profiling.models import traced_graph
-from ipu_keras.program import WEIGHT_UPDATE_SCOPE, LayeredStep, Variants
+from ipu_keras.program import WEIGHT_UPDATE_SCOPE
 from ipu_keras.tracing import no_garbage_collection, replicated, traced_for_xla
 
 MakeStep = Callable[["ProfiledModel", str], Callable[[Any], Any]]

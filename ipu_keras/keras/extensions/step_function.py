@@ -26,12 +26,13 @@ from ipu_keras.host.traced_step import TracedStep
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ir import Variants
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.keras.extensions.batch_formats import BatchFormats
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program, Variants
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.runtime import SuperBatch

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ipu_keras.ir import Graph
+from ipu_keras.ir.graph import Graph
 
 
 @dataclass(frozen=True, kw_only=True)

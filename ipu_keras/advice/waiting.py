@@ -1,5 +1,6 @@
-"""Models what would make a program wait less for the host."""
+"""Models what would make a program wait less, for the host or for itself."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,23 @@ def less_waiting(
     for changes, changed in _changed(model):
         if model.cycles_per_step - changed.cycles_per_step >= least_saving * model.cycles_per_step:
             yield changes, changed
+
+
+def with_more_micro_batches(
+    model: ModelledProgram, num_micro_batches: int
+) -> tuple[dict[str, Any], ModelledProgram]:
+    """Returns the changes to more steps between a pipeline's fills, and the program with them."""
+    options = model.options
+    changes = {"steps_per_execution": num_micro_batches}
+    if options.gradient_accumulation_count > 1:
+        steps = math.lcm(options.steps_per_execution, num_micro_batches)
+        changes = {
+            "gradient_accumulation_count": num_micro_batches,
+            "steps_per_execution": steps,
+        }
+    changes = {name: value for name, value in changes.items() if getattr(options, name) != value}
+    changed = model_graph(model.name, model.graph, model.target, replace(options, **changes))
+    return changes, changed
 
 
 def _changed(model: ModelledProgram) -> Iterator[tuple[dict[str, Any], ModelledProgram]]:
