@@ -32,7 +32,8 @@ class ChangedPrograms:
     """
 
     def __init__(self, model: ModelledProgram, variants: Variants | None = None):
-        self._model = model
+        # The graph is in the precision that was chosen already.
+        self._model = replace(model, options=replace(model.options, dtype=None))
         self._variants = variants
         # The traces of variants by dtype.
         self._graphs: dict[str, Graph | None] = {}

@@ -25,7 +25,7 @@ def less_waiting(
     Args:
         least_saving: The share of a step's cycles that a change has to save.
     """
-    for changes, changed in _changed(model):
+    for changes, changed in _changed(_in_its_precision(model)):
         if model.cycles_per_step - changed.cycles_per_step >= least_saving * model.cycles_per_step:
             yield changes, changed
 
@@ -34,6 +34,7 @@ def with_more_micro_batches(
     model: ModelledProgram, num_micro_batches: int
 ) -> tuple[dict[str, Any], ModelledProgram]:
     """Returns the changes to more steps between a pipeline's fills, and the program with them."""
+    model = _in_its_precision(model)
     options = model.options
     changes = {"steps_per_execution": num_micro_batches}
     if options.gradient_accumulation_count > 1:
@@ -45,6 +46,11 @@ def with_more_micro_batches(
     changes = {name: value for name, value in changes.items() if getattr(options, name) != value}
     changed = model_graph(model.name, model.graph, model.target, replace(options, **changes))
     return changes, changed
+
+
+def _in_its_precision(model: ModelledProgram) -> ModelledProgram:
+    """Returns the program with the numbers that its graph has, whatever was chosen for it."""
+    return replace(model, options=replace(model.options, dtype=None))
 
 
 def _changed(model: ModelledProgram) -> Iterator[tuple[dict[str, Any], ModelledProgram]]:

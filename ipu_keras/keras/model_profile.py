@@ -1,6 +1,7 @@
 """What a Keras model would cost on an IPU, without running it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -113,12 +114,13 @@ def profile(
         return subject.traced(_with_batch_size(specs, batch_size), mode, options)[1]
 
     with showing("profile"):
+        dtype = options.get("dtype")
         subject, options = written_as_asked(subject, options)
         name, graph = subject.traced(specs, mode, options)
         name = name if own_name is None else own_name
         report = report_of(name, graph, batch_size=size, **options)
         variants = subject.variants(specs, mode, options)
-        return with_fixes(report, trace=trace, variants=variants)
+        return _telling(with_fixes(report, trace=trace, variants=variants), dtype)
 
 
 def remedies_of(
@@ -220,8 +222,17 @@ def what_if(
                     traced[kind] = written.traced(sized, mode, options)
                 name, graph = traced[kind]
                 report = report_of(name, graph, batch_size=size, **options)
+                report = _telling(report, chosen.get("dtype"))
                 rows.append(Choice({"batch_size": size, **chosen}, report))
     return WhatIf(tuple(rows))
+
+
+def _telling(report: Report, dtype: str | None) -> Report:
+    """Returns a report with the dtype among its options, which its trace has already."""
+    if dtype is None:
+        return report
+    model = replace(report.model, options=replace(report.model.options, dtype=dtype))
+    return replace(report, model=model)
 
 
 def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:
