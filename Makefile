@@ -63,6 +63,7 @@ SEED ?= 0
 fuzz: $(VENV)/test.stamp
 	$(VENV)/bin/python benchmarks/fuzz/wrong_calls.py --seed $(SEED) --minutes $(MINUTES)
 	$(VENV)/bin/python benchmarks/fuzz/onnx_files.py --seed $(SEED) --minutes $(MINUTES)
+	$(VENV)/bin/python benchmarks/fuzz/onnx_values.py --seed $(SEED) --minutes $(MINUTES)
 	$(VENV)/bin/python benchmarks/fuzz/trainings.py --seed $(SEED) --minutes $(MINUTES)
 
 # The documentation as a site in build/site, which needs no server and no network to be read. The

@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-from ipu_keras import _aliases, _missing_names, _requirements
+from ipu_keras import _aliases, _requirements
 
 # First of all, so that a missing TensorFlow is reported with its remedy.
 _requirements.check()
@@ -21,9 +21,13 @@ from ipu_keras import data as data
 from ipu_keras import dataset_benchmark as dataset_benchmark
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import ipu_compiler as ipu_compiler
+from ipu_keras import ipu_estimator as ipu_estimator
 from ipu_keras import ipu_infeed_queue as ipu_infeed_queue
 from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipu_keras import ipu_outfeed_queue as ipu_outfeed_queue
+from ipu_keras import ipu_pipeline_estimator as ipu_pipeline_estimator
+from ipu_keras import ipu_run_config as ipu_run_config
+from ipu_keras import ipu_session_run_hooks as ipu_session_run_hooks
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import loops as loops
@@ -72,12 +76,13 @@ DRIVER.install()
 
 # Last, as the aliases take the modules that were imported by then.
 _aliases.install()
-_missing_names.install()
 
-# Whoever only trains need not wait for the cost model to be imported, which takes as long
-# as all the rest of the package.
-_COSTS = {
+# Whoever only trains need not wait for these: the cost model takes as long to import as all the
+# rest of the package.
+_LATE = {
     "EstimatedCycles": "ipu_keras.keras.estimated_cycles",
+    "FindNan": "ipu_keras.keras.find_nan",
+    "find_nan": "ipu_keras.keras.find_nan",
     "last_report": "ipu_keras.profiling.reports",
     "profile": "ipu_keras.keras.model_profile",
     "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
@@ -87,6 +92,8 @@ _COSTS = {
 if TYPE_CHECKING:
     # What `__getattr__` finds, for checkers.
     from ipu_keras.keras.estimated_cycles import EstimatedCycles as EstimatedCycles
+    from ipu_keras.keras.find_nan import FindNan as FindNan
+    from ipu_keras.keras.find_nan import find_nan as find_nan
     from ipu_keras.keras.model_profile import profile as profile
     from ipu_keras.keras.model_profile import what_if as what_if
     from ipu_keras.keras.suggest_pipeline import suggest_pipeline as suggest_pipeline
@@ -98,10 +105,10 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.metadata.version("ipu-keras")
-    if name not in _COSTS:
-        raise _missing_names.missing_attribute(__name__, name)
-    return getattr(importlib.import_module(_COSTS[name]), name)
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATE[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_COSTS})
+    return sorted({*globals(), *_LATE})

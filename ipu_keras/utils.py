@@ -10,7 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.config import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -129,10 +128,6 @@ set_report_options = _made["set_report_options"]
 set_serialization_options = _made["set_serialization_options"]
 set_transfer_options = _made["set_transfer_options"]
 set_verification_options = _made["set_verification_options"]
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)
 
 
 def export_dataset_to_file(

@@ -139,6 +139,13 @@ def read_project() -> dict[str, list[Import]]:
 
 # What users name: they stand on one floor, and need each other.
 _DOCUMENTED = "documented names"
+# Documented names above all others, with the room that stands on these as well.
+_ESTIMATORS = (
+    "ipu_estimator",
+    "ipu_pipeline_estimator",
+    "ipu_run_config",
+    "ipu_session_run_hooks",
+)
 _PRIVATE_FILES = ("ipu_keras._aliases", "ipu_keras._requirements")
 
 
@@ -149,6 +156,8 @@ def _box_of(folder: str) -> str | None:
         return folder
     if folder == "ipu_keras" or folder in _PRIVATE_FILES or name.startswith("_"):
         return None
+    if name in _ESTIMATORS:
+        return "estimators"
     is_file = (PROJECT / "ipu_keras" / f"{name}.py").exists()
     return _DOCUMENTED if is_file or name in ("data", "ops", "optimizers") else name
 

@@ -186,6 +186,16 @@ def test_popnn_lstm(run_example, capsys):
     assert "keras.layers.LSTM with these weights differs by " in capsys.readouterr().out
 
 
+def test_estimator(run_example, capsys):
+    result = run_example("estimator")
+    first, second = result["evaluations"]
+    assert (first["global_step"], second["global_step"]) == (352, 704)
+    assert second["loss"] < first["loss"] < 0.3
+    assert second["accuracy"] >= 0.95
+    assert result["accuracy"] == pytest.approx(second["accuracy"])
+    assert "after step 704: loss" in capsys.readouterr().out
+
+
 def test_session_training(run_example, capsys):
     result = run_example("session_training")
     assert result["losses"][-1] < result["losses"][0] / 10

@@ -1,5 +1,7 @@
 """What arithmetic of an IPU stops at stops executions, and errors say where it was."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -98,3 +100,39 @@ def test_fit(configure, replicas, layer, optimizer, planted, kind, said, jit_com
     assert ("of replica 1" in message) == (replicas == 2 and optimizer is None)
     history = model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
+
+
+@pytest.mark.parametrize("place", ["environment", "configuration"])
+def test_engine_option(configure, monkeypatch, place):
+    strategy = configure()
+    flags = {"debug.floatPointOpException": "true"}
+    if place == "environment":
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(flags))
+    else:
+        reset_ipu_configuration()
+        config = IPUConfig()
+        config.auto_select_ipus = 1
+        config.compilation_poplar_options = flags
+        config.configure_ipu_system()
+        strategy = IPUStrategy()
+    model = made(strategy, Root(name="root"), steps_per_execution=1)
+    x = np.full([2, 1], -1, "float32")
+    with pytest.raises(tf.errors.InternalError, match=r"\(INV\).*\(Sqrt\) of 'sequential.*/root'"):
+        model.train_on_batch(x, x)
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.floatPointOpException": "false"}')
+    model = made(strategy, Root(name="root"), steps_per_execution=1)
+    assert np.isnan(model.train_on_batch(x, x))
+
+
+def test_overflow_as_a_variable_is_written(configure):
+    """The optimizer's update is finite, and so was the variable."""
+    strategy = configure(inv=True, div0=True, oflo=True)
+    with strategy.scope():
+        layer = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)
+        model = keras.Sequential([keras.Input([1]), layer])
+        model.compile(keras.optimizers.SGD(3e38), lambda y, p: tf.reduce_sum(p))
+    layer.kernel.assign([[-3e38]])
+    x = np.ones([1, 1], "float32")
+    with pytest.raises(tf.errors.InternalError, match=r"\(OFLO\) in .* \(AssignSubVariableOp\)"):
+        model.train_on_batch(x, x)
+    assert layer.kernel.numpy() == np.float32(-3e38)

@@ -238,6 +238,16 @@ def test_a_variable_that_is_returned_has_its_value_from_before_the_update(graph,
         assert [session.run(results) for _ in range(2)] == [[1.0], [6.0]]
 
 
+def test_what_assigning_returns_has_the_value_from_after_it(graph):
+    def net():
+        total = v1.get_variable("total", initializer=1.0, use_resource=True)
+        return {"sum": total.assign_add(5.0)}
+
+    results = compiled(net)
+    session = opened()
+    assert [session.run(results) for _ in range(2)] == [{"sum": 6.0}, {"sum": 11.0}]
+
+
 def test_only_operations(graph):
     total = v1.get_variable("total", initializer=1.0, use_resource=True)
     operation = compiled(lambda: total.assign_add(5.0).op)
@@ -270,10 +280,11 @@ def test_initial_values_that_are_not_known_before(graph):
         compiled(lambda: loops.repeat(4, lambda sum, x: sum + tf.Variable(x), [0.0], queue))
 
 
-def test_savers_keep_what_programs_train(graph, tmp_path):
+def test_savers_keep_what_programs_train(graph, tmp_path, caplog):
     def body():
         weight = v1.get_variable("weight", initializer=1.0)
-        return weight.assign_add(1.0).op
+        drawn = tf.random.uniform([], 1.0, 1.0000001)
+        return weight.assign_add(tf.floor(drawn)).op
 
     program = compiled(lambda: loops.repeat(3, body))
     saver = v1.train.Saver()
@@ -284,6 +295,8 @@ def test_savers_keep_what_programs_train(graph, tmp_path):
     saver.restore(session, path)
     session.run(program)
     assert session.run(v1.global_variables()) == [7.0]
+    # Meta graphs have nothing that they could not keep.
+    assert "Issue encountered" not in caplog.text
 
 
 def test_eagerly():

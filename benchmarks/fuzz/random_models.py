@@ -46,6 +46,12 @@ class RandomModel:
         noisy: Whether layers draw random numbers.
         has_state: Whether layers keep what training does not learn by gradients.
         sequential: Whether it is built as a `keras.Sequential`.
+        masked: Whether zeros of its input, of all that belongs to a step, are masked.
+        nested: First node and the one behind the last of those that are a model of their own.
+        shared: Whether a layer before the last one is called twice.
+        side: Size of a second input, which the last layer takes too; both are then a dict.
+        second: Whether there is a second output of one number; both are then a dict.
+        places: By name of layer, the node that it belongs to, of the model that was built last.
     """
 
     input_shape: Shape
@@ -54,22 +60,99 @@ class RandomModel:
     noisy: bool
     has_state: bool
     sequential: bool
+    masked: bool = False
+    nested: tuple[int, int] | None = None
+    shared: bool = False
+    side: int | None = None
+    second: bool = False
+    places: dict[str, int] = field(default_factory=dict)
 
     def build(self) -> keras.Model:
         """Makes it anew; the scope and the seed are the caller's."""
         dtype = "float32" if self.vocabulary is None else "int32"
         made = [_make(node) for node in self.nodes]
-        inputs = keras.Input(self.input_shape, dtype=dtype)
-        if self.sequential:
+        self.places.clear()
+        self.places.update((layer.name, position) for position, layer in enumerate(made))
+        inputs = keras.Input(self.input_shape, dtype=dtype, name="main" if self.side else None)
+        if self.masked and self.vocabulary is not None:
+            made[0].mask_zero = made[0].supports_masking = True
+        if self.sequential and not self.has_extras:
             return keras.Sequential([inputs, *made])
-        outputs = [inputs]
-        for node, layer in zip(self.nodes, made, strict=True):
+        outputs = [self._placed(0, layers.Masking())(inputs) if self._has_masking else inputs]
+        for position, (node, layer) in enumerate(zip(self.nodes[:-1], made, strict=False)):
+            if self.nested and self.nested[0] <= position < self.nested[1]:
+                outputs.append(outputs[-1])
+                if position == self.nested[1] - 1:
+                    whole = keras.Sequential(made[self.nested[0] : self.nested[1]])
+                    outputs[-1] = whole(outputs[-1])
+                continue
             taken = [outputs[position] for position in node.inputs]
             if node.kind == "MultiHeadAttention":
                 outputs.append(layer(taken[0], taken[0]))
             else:
                 outputs.append(layer(taken[0] if len(taken) == 1 else taken))
-        return keras.Model(inputs, outputs[-1])
+        return self._with_ends(inputs, outputs[-1], made[-1])
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether there is more than a chain of layers."""
+        return bool(self._has_masking or self.nested or self.shared or self.side or self.second)
+
+    @property
+    def _has_masking(self) -> bool:
+        return self.masked and self.vocabulary is None
+
+    def _with_ends(self, inputs, values, last: keras.Layer) -> keras.Model:
+        """Makes the model, given what its last layer takes."""
+        end = len(self.nodes) - 1
+        given = inputs
+        if self.shared:
+            twice = self._placed(end, layers.Dense(values.shape[-1], "tanh"))
+            values = twice(twice(values))
+        if self.side:
+            side = keras.Input((self.side,), name="side")
+            given = {"main": inputs, "side": side}
+            narrow = self._placed(end, layers.Dense(2, "tanh"))(side)
+            values = self._placed(end, layers.Concatenate())([values, narrow])
+        returned = last(values)
+        if self.second:
+            second = self._placed(end, layers.Dense(1, dtype="float32"))
+            returned = {"first": returned, "second": second(values)}
+        return keras.Model(given, returned)
+
+    def _placed(self, position: int, layer: keras.Layer) -> keras.Layer:
+        self.places[layer.name] = position
+        return layer
+
+
+def extend(model: RandomModel, random: Random) -> None:
+    """Gives a model, by chance, more than a chain of layers.
+
+    Args:
+        model: The model.
+        random: Another one than the model's, so that a seed means the same chain as ever.
+    """
+    model.masked = random.random() < 0.3 and _has_steps(model)
+    model.shared = random.random() < 0.2
+    model.side = random.randint(1, 3) if random.random() < 0.2 else None
+    model.second = random.random() < 0.2
+    chain = 0
+    while chain < len(model.nodes) - 1 and _is_plain(model, chain):
+        chain += 1
+    if chain and random.random() < 0.3:
+        start = random.randrange(chain)
+        model.nested = start, random.randint(start + 1, chain)
+
+
+def _has_steps(model: RandomModel) -> bool:
+    return model.vocabulary is not None or len(model.input_shape) == 2
+
+
+def _is_plain(model: RandomModel, position: int) -> bool:
+    """Whether a node takes the one before it alone, and none further on takes that one."""
+    later = [taken for node in model.nodes[position + 1 :] for taken in node.inputs]
+    is_chained = model.nodes[position].inputs == [position] and position not in later
+    return is_chained and _is_of_sequential(model.nodes[position])
 
 
 def _make(node: Node) -> keras.Layer:

@@ -1,12 +1,13 @@
 """Accumulation and replicas with TensorFlow alone: what the emulated machine is held against."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-Batch = tuple[np.ndarray, ...]
+Batch = tuple[Any, ...]
 
 
 class ReferenceTraining:
@@ -78,7 +79,8 @@ class ReferenceTraining:
             loss = self._model.compute_loss(x, y, outputs, weights, training=True)
             scaled = self._model.optimizer.scale_loss(loss)
         # The metric of the loss counts samples, as that of stock Keras does.
-        self._model._loss_tracker.update_state(loss, sample_weight=tf.shape(x)[0])
+        size = tf.shape(tf.nest.flatten(x)[0])[0]
+        self._model._loss_tracker.update_state(loss, sample_weight=size)
         self._model.compute_metrics(x, y, outputs, weights)
         variables = self._model.trainable_variables
         gradients = tape.gradient(scaled, [variable.value for variable in variables])

@@ -18,14 +18,13 @@ DOCS = Path(__file__).resolve().parents[1]
 # What the tables are made from besides the package.
 sys.path.extend(str(DOCS.parent / folder) for folder in ("tests", "benchmarks"))
 
-from missing_names import exists  # noqa: E402
 
 from ipu_keras._aliases import real_name  # noqa: E402
-from ipu_keras._missing_names import documented_names  # noqa: E402
+from ipu_keras._documented_names import documented_names  # noqa: E402
 from ipu_keras_tools.checks.without_effect import lacks  # noqa: E402
 
 _LONG = "tensorflow.python.ipu"
-STATES = ("works", "partly", "absent")
+STATES = ("works", "partly")
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Name:
 
     Args:
         name: It, as documents have it.
-        found: What it stands for; `None` if there is no such thing, or it is that.
+        found: What it stands for, which may be `None`.
         state: One of `STATES`.
         lacks: What has no effect, in words of the docstrings; only if it works in part.
     """
@@ -75,8 +74,6 @@ def names() -> tuple[Name, ...]:
 
 
 def _name(name: str) -> Name:
-    if not exists(name):
-        return Name(name, None, "absent")
     module, _, attribute = name.rpartition(".")
     found = getattr(importlib.import_module(module), attribute)
     idle = tuple(lacks(name, found))
@@ -98,7 +95,7 @@ def short(module: str) -> str:
 
 def table() -> str:
     """Modules, their names by state, and what lacks, in Markdown."""
-    lines = ["| module | works | partly | absent |", "|---|---|---|---|"]
+    lines = ["| module | works | partly |", "|---|---|---|"]
     for module, members in modules().items():
         cells = (
             ", ".join(f"`{one.attribute}`" for one in members if one.state == state)
@@ -134,7 +131,6 @@ def page(module: str) -> str:
 _IN_WORDS = {
     "works": "works",
     "partly": "works in part: something that it takes has no effect",
-    "absent": "is absent: asking for it is an error that says so",
 }
 
 

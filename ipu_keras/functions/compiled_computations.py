@@ -111,8 +111,12 @@ def call_in_graph(
 
 
 def _as_before(value: Any) -> Any:
-    """Returns the value that a variable has before the computation, which may change it."""
-    if not isinstance(value, tf.Variable):
+    """Returns the value that a variable has before the computation, which may change it.
+
+    What `assign` returns is a variable too, whose operation is the assignment, and has the value
+    from behind that.
+    """
+    if not isinstance(value, tf.Variable) or value.op is not value.handle.op:
         return value
     with tf.init_scope():
         return value.read_value()

@@ -17,7 +17,8 @@ from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.runtime.engine import Engine
 
-_COLLECTION = "ipu_random_streams"
+# The attribute of a graph that holds its streams, which no collection can: checkpoints have those.
+_STREAMS = "_ipu_random_streams"
 # What a session has the streams as that it has started.
 _STARTED = "_ipu_started_streams"
 # `tf.random.Algorithm.PHILOX`, of which TensorFlow's kernels draw.
@@ -87,7 +88,7 @@ def start_in_session(session: tf.compat.v1.Session) -> None:
     Args:
         session: Which is about to run something.
     """
-    streams = session.graph.get_collection(_COLLECTION)
+    streams = getattr(session.graph, _STREAMS, ())
     if not streams:
         return
     started = vars(session).setdefault(_STARTED, {})
@@ -125,7 +126,10 @@ def _new_stream(seeds: tuple[int, int]) -> _Stream:
         in_session = not tf.executing_eagerly()
         # What draws in a session is in functions, which are held by its graph.
         holder = tf.compat.v1.get_default_graph() if in_session else graph
-        number = len(holder.get_collection(_COLLECTION)) + 1
+        if not hasattr(holder, _STREAMS):
+            setattr(holder, _STREAMS, [])
+        streams = getattr(holder, _STREAMS)
+        number = len(streams) + 1
         stream = _Stream(
             variable=_variable(in_session, number),
             engine=engine,
@@ -135,7 +139,7 @@ def _new_stream(seeds: tuple[int, int]) -> _Stream:
         )
         if not in_session:
             stream.variable.assign(stream.start())
-    holder.add_to_collection(_COLLECTION, stream)
+    streams.append(stream)
     if not in_session:
         engine.streams.add(stream)
     return stream

@@ -17,9 +17,9 @@ from ipu_keras.functions.seeded_draws import start_in_session
 from ipu_keras.hooks.tensorflow.legacy import replace_session_runs
 from ipu_keras.tracing.concrete import called_functions, names_called
 
-_COLLECTION = "ipu_session_steps"
-# Collection of what is called before anything of a graph is run.
-_BEFORE = "ipu_before_runs"
+# The attribute of a graph that holds its `_Marks`. Collections are written into checkpoints with
+# their graph, and can hold nothing there that has no name.
+_MARKS = "_ipu_session_marks"
 # The attribute of a session that holds its `_Placements`.
 _PLACEMENTS = "_ipu_placements"
 
@@ -52,9 +52,14 @@ class SessionStep:
 
 
 class _Marks:
-    """What is noted with the operations of a graph."""
+    """What is noted with the operations of a graph.
+
+    Args:
+        preparations: What is called before anything of the graph is run.
+    """
 
     def __init__(self) -> None:
+        self.preparations: list[Callable[[], None]] = []
         self._steps: list[tuple[tf.Operation, SessionStep]] = []
         # By what is run, as sessions run the same again and again.
         self._found: dict[tuple[tf.Operation, ...], list[SessionStep]] = {}
@@ -74,10 +79,7 @@ class _Marks:
 
 def mark(operation: tf.Operation, step: SessionStep) -> None:
     """Says what happens when a session runs an operation of a graph."""
-    marks = operation.graph.get_collection_ref(_COLLECTION)
-    if not marks:
-        marks.append(_Marks())
-    marks[0].add(operation, step)
+    _marks_of(operation.graph).add(operation, step)
 
 
 def before_runs(graph: tf.Graph, prepare: Callable[[], None]) -> None:
@@ -85,7 +87,14 @@ def before_runs(graph: tf.Graph, prepare: Callable[[], None]) -> None:
 
     It may change the graph, as far as sessions have not seen yet what it changes.
     """
-    graph.add_to_collection(_BEFORE, prepare)
+    _marks_of(graph).preparations.append(prepare)
+
+
+def _marks_of(graph: tf.Graph) -> _Marks:
+    # The graph may be a proxy of one, which has no `__dict__`.
+    if not hasattr(graph, _MARKS):
+        setattr(graph, _MARKS, _Marks())
+    return getattr(graph, _MARKS)
 
 
 class _Placements:
@@ -124,7 +133,7 @@ def _uses_ipus(graph: tf.Graph) -> bool:
 
 
 def _is_concerned(graph: tf.Graph) -> bool:
-    return bool(graph.get_collection(_COLLECTION)) or _uses_ipus(graph)
+    return hasattr(graph, _MARKS) or _uses_ipus(graph)
 
 
 def serve_sessions(configure: Callable[[], None]) -> None:
@@ -138,7 +147,7 @@ def serve_sessions(configure: Callable[[], None]) -> None:
         operations: Sequence[tf.Operation],
         run: Callable[[dict], Any],
     ) -> Any:
-        for prepare in session.graph.get_collection(_BEFORE):
+        for prepare in _marks_of(session.graph).preparations:
             prepare()
         for ordinal in _ordinals(session, operations):
             configure()
@@ -159,8 +168,7 @@ def _ordinals(session: tf.compat.v1.Session, operations: Sequence[tf.Operation])
 
 def _run(operations: Sequence[tf.Operation], run: Callable[[dict], Any]) -> Any:
     """Runs what a session was asked for, with what is noted for its operations around it."""
-    marks = operations[0].graph.get_collection(_COLLECTION) if operations else ()
-    steps = marks[0].steps_of(operations) if marks else ()
+    steps = _marks_of(operations[0].graph).steps_of(operations) if operations else ()
     if not steps:
         return run({})
     with contextlib.ExitStack() as opened:

@@ -33,6 +33,10 @@ _POLES: dict[str, tuple[int, tuple[float, ...]]] = {
 }
 
 
+# They compute what they write into a variable, and return nothing.
+_WRITING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
+
+
 class TilesExceptedError(tf.errors.InternalError):
     """An execution stopped at a floating-point exception; variables are as they were before it."""
 
@@ -49,6 +53,7 @@ class FoundException:
     type: str
     layer: str
     is_gradient: bool
+    is_weight_update: bool
     step: int
     replica: int
 
@@ -99,6 +104,27 @@ class ExceptionWatch:
         if is_stopped:
             raise TilesExceptedError(_message(self._program, found))
 
+    def first_not_finite(
+        self, tensors: Sequence[Any], prepare: Callable[[], None]
+    ) -> tuple[FoundException | None, bool]:
+        """Runs an execution that leaves no trace, and looks where its numbers become infinite.
+
+        Args:
+            prepare: Called before, to set variables that get their present values back.
+
+        Returns:
+            Where NaN or an infinity was first made of numbers, `None` if nowhere, and whether
+            results and variables are finite: if they are, what was made there was masked.
+        """
+        before = self.state()
+        search = _NotFiniteSearch(self._program, self._operations())
+        try:
+            prepare()
+            results = Interpreter(self._plain(), search.observe)(tensors)
+            return search.found, _are_finite([*results, *self.state()])
+        finally:
+            self.restore(before)
+
     def _first(self, tensors: Sequence[Any]) -> FoundException | None:
         if self._found_in is None:
             self._found_in = self._plain()
@@ -127,21 +153,66 @@ class _ExceptionSearch:
     def observe(
         self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], outputs: list[Any]
     ) -> list[Any]:
-        if op.type not in COMPUTING and op.type != "Cast" and not op.type.startswith("Resource"):
+        made = [_written(inputs)] if op.type in _WRITING else outputs
+        if not self._is_looked_at(op) or _are_finite(made):
             return outputs
-        if _are_finite(outputs):
-            return outputs
-        kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, outputs)))
+        kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, made)))
+        as_halves = [_as_halves(value, kinds, self._numerics) for value in outputs]
+        self._note(op, place, kinds, made if op.type in _WRITING else as_halves)
+        return as_halves
+
+    def _is_looked_at(self, op: tf.Operation) -> bool:
+        return op.type in COMPUTING or op.type == "Cast" or op.type in _WRITING
+
+    def _note(
+        self,
+        op: tf.Operation,
+        place: RunningPlace,
+        kinds: frozenset[FloatingPointException],
+        made: Sequence[Any],
+    ) -> None:
+        """Does what there is to do about the exceptions that an operation met."""
         if kinds & self._numerics.stops_at:
             raise _Found(self._described(op, place, kinds & self._numerics.stops_at))
-        return [_as_halves(value, kinds, self._numerics) for value in outputs]
 
     def _described(
         self, op: tf.Operation, place: RunningPlace, kinds: frozenset[FloatingPointException]
     ) -> FoundException:
         step, replica = _step_and_replica(self._program, place)
         names = self._layers.place(op.name)
-        return FoundException(kinds, op.name, op.type, names.layer, names.backward, step, replica)
+        return FoundException(
+            kinds,
+            op.name,
+            op.type,
+            names.layer,
+            names.backward,
+            names.weight_update,
+            step,
+            replica,
+        )
+
+
+class _NotFiniteSearch(_ExceptionSearch):
+    """Sees the operations of an execution, and notes the first that makes NaN or an infinity."""
+
+    def __init__(self, program: Program, operations: Collection[str]):
+        super().__init__(program, operations)
+        self._numerics = Numerics(nanoo=program.numerics.shows_overflow)
+        self.found: FoundException | None = None
+
+    def _is_looked_at(self, op: tf.Operation) -> bool:
+        # What has no numbers for inputs is a constant, or reads a variable.
+        return any(tensor.dtype.is_floating for tensor in op.inputs)
+
+    def _note(
+        self,
+        op: tf.Operation,
+        place: RunningPlace,
+        kinds: frozenset[FloatingPointException],
+        made: Sequence[Any],
+    ) -> None:
+        if self.found is None and kinds and not _are_finite(made):
+            self.found = self._described(op, place, kinds)
 
 
 def exceptions_of(
@@ -172,6 +243,11 @@ def exceptions_of(
 
 def _array(tensor: Any) -> Any:
     return tensor.numpy() if tensor.dtype.is_floating else None
+
+
+def _written(inputs: Sequence[Any]) -> Any:
+    """Returns the value of the variable that an operation has written to."""
+    return tf.raw_ops.ReadVariableOp(resource=inputs[0], dtype=inputs[1].dtype)
 
 
 def _are_finite(tensors: Iterable[Any]) -> bool:
@@ -213,13 +289,17 @@ def _message(program: Program, found: FoundException | None) -> str:
     )
     if found is None:
         return start + "a floating-point exception that a second run did not meet again." + end
+    return f"{start}{in_words(found, program)}{end}"
+
+
+def in_words(found: FoundException, program: Program) -> str:
+    """Returns a text that begins with the kind of an exception, and says all that is known."""
     kinds = " and ".join(sorted(kind.value for kind in found.kinds))
     where = f" of {found.layer!r}" if found.layer else ""
     if found.is_gradient:
         where = f" in the gradient{where}"
     replica = f" of replica {found.replica}" if program.num_replicas > 1 else ""
     return (
-        f"{start}{kinds} in the operation {found.operation!r} ({found.type}){where}, in step "
+        f"{kinds} in the operation {found.operation!r} ({found.type}){where}, in step "
         f"{found.step}{replica} of the execution's {program.repeat_count} (steps count from 0)."
-        f"{end}"
     )

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.host.exceptions import ExceptionWatch, TilesExceptedError
+from ipu_keras.host.exceptions import ExceptionWatch, FoundException, TilesExceptedError
 from ipu_keras.host.first_steps import FirstSteps, steps_before_xla
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, lacked_by_xla
@@ -290,12 +290,35 @@ class HostCallable:
         program = self._plan.program
         if not program.numerics.stops_at:
             return None
+        return self._watch_of(lambda: self._as_a_loop()._function)
+
+    def _watch_of(self, plain: Callable[[], Any]) -> ExceptionWatch:
         assert self._variables is not None
         variables = [*self._written(), *self._variables.copies]
-        return ExceptionWatch(program, self._plain_function, variables, self._operations)
+        return ExceptionWatch(self._plan.program, plain, variables, self._operations)
 
-    def _plain_function(self) -> Any:
-        """Returns what an execution is if whole steps follow each other in TensorFlow's loop."""
+    def first_not_finite(
+        self, tensors: list, prepare: Callable[[], None]
+    ) -> tuple[FoundException | None, bool]:
+        """Looks where an execution makes NaN or an infinity; it changes nothing for those to come.
+
+        It takes and returns what `ExceptionWatch.first_not_finite` does.
+        """
+        running = self if self._first is None else self._first
+        plain = running._as_a_loop()
+        assert plain._variables is not None
+        with tf.device(self._device.name):
+
+            def prepared() -> None:
+                prepare()
+                plain.synchronize()
+
+            found = plain._watch_of(lambda: plain._function).first_not_finite(tensors, prepared)
+        plain.note_execution()
+        return found
+
+    def _as_a_loop(self) -> "HostCallable":
+        """Returns an execution of whole steps that follow each other in TensorFlow's loop."""
         plan = replace(
             self._plan,
             executions=(HostExecution.GRAPH_LOOP,),
@@ -305,7 +328,8 @@ class HostCallable:
         found = HostCallable(plan, self._step, self._device, plainly=True)
         found._variables = self._variables
         with tf.device(self._device.name):
-            return found._build()
+            found._function = found._build()
+        return found
 
     def _operations(self) -> set[str]:
         functions = [self._step.function, self._step.update]

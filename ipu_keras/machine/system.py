@@ -11,13 +11,14 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
+from ipu_keras.settings.engine_options import current_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
     StochasticRoundingBehaviour,
@@ -183,7 +184,14 @@ class System:
 
     @property
     def numerics(self) -> Numerics:
-        """How programs compute with halves that are made now."""
+        """How programs compute with halves that are made now, and what stops them."""
+        found = self._configured_numerics()
+        options = {} if self._config is None else self._config.compilation_poplar_options
+        if current_engine_options(options).stops_at_exceptions:
+            return replace(found, stops_at=frozenset(FloatingPointException))
+        return found
+
+    def _configured_numerics(self) -> Numerics:
         if self._config is None:
             return Numerics()
         behaviour = self._config.floating_point_behaviour

@@ -1,9 +1,6 @@
 """PopART, as scripts get it by `import popart`: builds ONNX models and runs them."""
 
-from typing import Any
-
 from ipu_keras import _requirements
-from ipu_keras._missing_names import missing_attribute
 
 # Before all imports below, so that a missing onnx is reported with its remedy.
 _requirements.check_onnx()
@@ -24,7 +21,3 @@ from ipu_keras.popart.session import OutOfMemoryException as OutOfMemoryExceptio
 from ipu_keras.popart.session import TrainingSession as TrainingSession
 from ipu_keras.popart.tensorinfo import TensorInfo as TensorInfo
 from ipu_keras.popart.writer import NetWriter as NetWriter
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)

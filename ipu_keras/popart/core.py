@@ -1,8 +1,5 @@
 """`popart_core`: the names of PopART's bindings, which scripts also reach by `popart`."""
 
-from typing import Any
-
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo as DeviceInfo
 from ipu_keras.popart.devices.manager import DeviceManager as DeviceManager
 from ipu_keras.popart.exceptions import *
@@ -11,6 +8,8 @@ from ipu_keras.popart.graphs.annotations import *
 from ipu_keras.popart.graphs.builder_core import *
 from ipu_keras.popart.graphs.builder_core import _BuilderCore as _BuilderCore
 from ipu_keras.popart.graphs.debug_context import DebugContext as DebugContext
+from ipu_keras.popart.graphs.debug_context import DebugInfo as DebugInfo
+from ipu_keras.popart.graphs.debug_context import SourceLocation as SourceLocation
 from ipu_keras.popart.graphs.opsets import *
 from ipu_keras.popart.graphs.tensor_info import _TensorInfoCore as _TensorInfoCore
 from ipu_keras.popart.graphs.tensor_info import getTensorInfo as getTensorInfo
@@ -36,11 +35,3 @@ from ipu_keras.popart.sessions.input_shapes import InputShapeInfo as InputShapeI
 from ipu_keras.popart.sessions.session import _InferenceSessionCore as _InferenceSessionCore
 from ipu_keras.popart.sessions.step_io import *
 from ipu_keras.popart.sessions.trained import _TrainingSessionCore as _TrainingSessionCore
-
-# `from popart_core import name` shows what `__getattr__` says of a missing documented name only if
-# the module has a `__path__`; else Python replaces the error by its own.
-__path__: list[str] = []
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)

@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.devices.info import DeviceInfo
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.optimizers.optimizer import Optimizer
@@ -13,9 +12,6 @@ from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
 from ipu_keras.popart.sessions.session import Session, _InferenceSessionCore
 from ipu_keras.popart.sessions.trained import _TrainingSessionCore
-
-# As in `popart.core`: lets `from popart.session import name` show the error of `__getattr__`.
-__path__: list[str] = []
 
 # C++ bindings would refuse a wrong type with the signature of the overload; users need to know
 # what makes the right one, as `acquire` methods return None when no device is free.
@@ -157,9 +153,10 @@ class TrainingSession(_RaisesOutOfMemory, _TrainingSessionCore):
         dataFlow: The batches of a step, and the anchors that it returns. Besides tensors of the
             model, anchors may be `"Gradient___x"` of each of these, which is of the scaled loss;
             the optimizer's state, such as `"Accl___w"`, with momentum also `"AcclToUpdate___w"`, by
-            which weights are updated; `"UpdatedVar___w"`; `"Accum___w"`, the sum of the gradients
-            of a batch; and the optimizer's numbers, such as `"lossScaling_FLOAT"`. Weights and
-            state are those after the update of their batch.
+            which weights are updated, and where replicas accumulate gradients
+            `"AcclToReduce___w"`, what each of them adds to it; `"UpdatedVar___w"`; `"Accum___w"`,
+            the sum of the gradients of a batch; and the optimizer's numbers, such as
+            `"lossScaling_FLOAT"`. Weights and state are those after the update of their batch.
         loss: The name of the scalar to minimise.
         optimizer: An `SGD`, `ConstSGD`, `Adam` or `Adaptive`, which trains the floating
             initialisers that the loss depends on.
@@ -252,7 +249,3 @@ def _check_arguments(
 def _raise_unless_successful(error: OutOfMemoryError) -> None:
     if not error.isSuccessful():
         raise OutOfMemoryException(error)
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)

@@ -6,12 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_keras._missing_names import missing_attribute
 from ipu_keras.popart.sessions.dataflow import DataFlow
 from ipu_keras.popart.sessions.input_shapes import InputShapeInfo
-
-# As in `popart.core`: lets `from popart.writer import name` show the error of `__getattr__`.
-__path__: list[str] = []
 
 
 class NetWriter:
@@ -123,7 +119,3 @@ def _instance(argument: str, value: Any, kind: type) -> Any:
             f"type {type(value).__name__}"
         )
     return value
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_attribute(__name__, name)

@@ -32,7 +32,8 @@ _MODULE = """module {{
 # The name of a graph's collection that holds what its last reduction returned, so that reductions
 # of a program follow each other in the same order in all processes: two of them in different
 # orders would wait for each other for ever.
-_LAST = "ipu_last_reduction"
+# No string, as savers would warn that they cannot export what it has.
+_LAST: Any = ("ipu_last_reduction",)
 
 
 def all_reduce(tensors: Sequence[Any]) -> list[tf.Tensor]:

@@ -372,6 +372,11 @@ class ConfigTree(ConfigCategory):
         return _tree_with, (type(self), self._values)
 
 
+def has_options_of(active: ConfigTree, given: ConfigTree) -> bool:
+    """Whether a frozen tree of options is what another one would become."""
+    return type(active) is type(given) and active._values == given.frozen_copy()._values
+
+
 def _tree_with(tree_type: type[ConfigTree], values: dict[str, Any]) -> ConfigTree:
     tree = tree_type()
     tree._values.update(values)

@@ -19,7 +19,8 @@ ENVIRONMENT_VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _REPORTS = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 _DIRECTORY = "autoReport.directory"
 _ALLOW = "debug.allowOutOfMemory"
-KNOWN_ENGINE_OPTIONS = (*_REPORTS, _DIRECTORY, _ALLOW)
+_STOP = "debug.floatPointOpException"
+KNOWN_ENGINE_OPTIONS = (*_REPORTS, _DIRECTORY, _ALLOW, _STOP)
 _TRUTH = {"true": True, "false": False, True: True, False: False}
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -36,17 +37,20 @@ class EngineOptions:
         allows_out_of_memory: Whether a program runs that would not fit on an IPU:
             `debug.allowOutOfMemory`. If it says nothing, `None`, only programs are modelled that
             are not small for certain, and those without a model run.
+        stops_at_exceptions: Whether an invalid operation, a division by zero or an overflow stops
+            an execution: `debug.floatPointOpException`.
 
     Example:
 
     >>> EngineOptions.parse('{"autoReport.all": "true", "autoReport.directory": "reports"}')
     EngineOptions(writes_reports=True, report_directory=PosixPath('reports'), \
-allows_out_of_memory=None)
+allows_out_of_memory=None, stops_at_exceptions=False)
     """
 
     writes_reports: bool = False
     report_directory: Path = Path()
     allows_out_of_memory: bool | None = None
+    stops_at_exceptions: bool = False
 
     @classmethod
     def parse(cls, text: str) -> "EngineOptions":
@@ -67,6 +71,7 @@ allows_out_of_memory=None)
             writes_reports=any(_truth(options, name) for name in _REPORTS if name in options),
             report_directory=_directory(options, _DIRECTORY),
             allows_out_of_memory=_truth(options, _ALLOW) if _ALLOW in options else None,
+            stops_at_exceptions=_STOP in options and _truth(options, _STOP),
         )
 
 

@@ -111,8 +111,9 @@ _ROWS = {
         {},
         "Flags for the Poplar engine, by name. Those of `POPLAR_ENGINE_OPTIONS` go first.",
         effect="What asks for reports (`autoReport.all`, `autoReport.directory`, ...) and "
-        "`debug.allowOutOfMemory` has the effect that it has in the variable; other flags give a "
-        "warning.",
+        "`debug.allowOutOfMemory` has the effect that it has in the variable, and "
+        "`debug.floatPointOpException` that of `floating_point_behaviour.inv`, `div0` and `oflo`; "
+        "other flags give a warning.",
         constraint=_ENGINE_FLAGS,
     ),
     "gcl_poplar_options": _option(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-WORKS, PARTLY, ABSENT = "works", "partly", "absent"
+WORKS, PARTLY = "works", "partly"
 
 
 @dataclass(frozen=True, order=True)
@@ -44,7 +44,7 @@ class NameUse:
 
     Args:
         lines: The lines that use it, from 1.
-        state: Either `"works"`, `"partly"` or `"absent"`.
+        state: Either `"works"` or `"partly"`.
         why: The reason if it is not `"works"`.
     """
 

@@ -1,12 +1,12 @@
-"""Names of the IPU documents: which of them a script uses, and whether they exist here."""
+"""Names of the IPU documents: which of them a script uses, and whether all of it has an effect."""
 
 from collections import defaultdict
 from collections.abc import Iterable
 
 from ipu_keras._aliases import real_name
-from ipu_keras._missing_names import documented_by_real_name
+from ipu_keras._documented_names import documented_by_real_name
 from ipu_keras.config import IPUConfig
-from ipu_keras_tools.checks.findings import ABSENT, PARTLY, WORKS, NameUse
+from ipu_keras_tools.checks.findings import PARTLY, WORKS, NameUse
 
 _OPTION = "IPUConfig."
 
@@ -16,7 +16,6 @@ class UsedNames:
 
     def __init__(self) -> None:
         self._lines: defaultdict[str, set[int]] = defaultdict(set)
-        self._absent: dict[str, str] = {}
 
     def use(self, name: str, line: int) -> None:
         """Notes a name, as the script has it or as it is here, if documents have it."""
@@ -28,20 +27,12 @@ class UsedNames:
         """Notes the use of an option of `IPUConfig` that exists."""
         self._lines[f"{_OPTION}{path}"].add(line)
 
-    def miss(self, name: str, line: int, said: str) -> None:
-        """Notes a documented name that does not exist here, with the words of the error."""
-        documented = documented_name(name) or name
-        self._lines[documented].add(line)
-        self._absent[documented] = said
-
     def uses(self) -> tuple[NameUse, ...]:
         """Returns all names, in the order of letters."""
         return tuple(self._use(name, lines) for name, lines in sorted(self._lines.items()))
 
     def _use(self, name: str, lines: Iterable[int]) -> NameUse:
         where = tuple(sorted(lines))
-        if name in self._absent:
-            return NameUse(name, where, ABSENT, self._absent[name])
         option = IPUConfig.TABLE.get(name.removeprefix(_OPTION))
         if name.startswith(_OPTION) and option is not None and option.effect is None:
             why = f"stored and checked, without an effect: {option.why_idle}"

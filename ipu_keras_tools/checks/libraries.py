@@ -123,9 +123,6 @@ def _not_importable(module: ModuleType, name: str) -> ImportError:
 def _miss(
     name: str, node: ast.expr | ast.stmt, error: Exception, notes: Notes, instead: str = ""
 ) -> None:
-    said = str(error)
-    if "is documented, and this version of ipu-keras does not have it" in said:
-        notes.names.miss(name, node.lineno, said)
     owner, _, attribute = name.rpartition(".")
     is_old = owner in ("tensorflow", "tf") and not notes.surroundings.is_tensorflow_1
     old = advice_for_tensorflow_1(attribute) if is_old else ""

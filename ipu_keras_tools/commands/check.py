@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.store.atomic_files import read_whole
-from ipu_keras_tools.checks.findings import ABSENT, PARTLY, WORKS, Findings
+from ipu_keras_tools.checks.findings import PARTLY, WORKS, Findings
 from ipu_keras_tools.checks.scripts import MOST_BYTES, Scripts
 from ipu_keras_tools.files import read_named
 from ipu_keras_tools.results import UsageError, print_result, printable_lines
@@ -80,7 +80,7 @@ def _text(found: Sequence[Findings]) -> Iterator[str]:
             words=("state", "why"),
         )
         yield rendered(table).rstrip()
-    names: dict[str, set[str]] = {state: set() for state in (WORKS, PARTLY, ABSENT)}
+    names: dict[str, set[str]] = {state: set() for state in (WORKS, PARTLY)}
     for use in uses:
         names[use.state].add(use.name)
     failing = sum(not one.will_run for one in found)
@@ -88,6 +88,5 @@ def _text(found: Sequence[Findings]) -> Iterator[str]:
     notes = sum(len(one.notes) for one in found)
     yield (
         f"{failing} of {len(found)} will fail; reasons: {problems}; notes: {notes}; "
-        f"IPU names that work: {len(names[WORKS])}, in part: {len(names[PARTLY])}, "
-        f"absent: {len(names[ABSENT])}"
+        f"IPU names that work: {len(names[WORKS])}, in part: {len(names[PARTLY])}"
     )

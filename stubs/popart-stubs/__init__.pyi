@@ -31,6 +31,7 @@ from ipu_keras.popart import ConstSGD as ConstSGD
 from ipu_keras.popart import DataFlow as DataFlow
 from ipu_keras.popart import DataType as DataType
 from ipu_keras.popart import DebugContext as DebugContext
+from ipu_keras.popart import DebugInfo as DebugInfo
 from ipu_keras.popart import DeviceConnectionType as DeviceConnectionType
 from ipu_keras.popart import DeviceInfo as DeviceInfo
 from ipu_keras.popart import DeviceManager as DeviceManager
@@ -76,6 +77,7 @@ from ipu_keras.popart import SGD as SGD
 from ipu_keras.popart import SGDAccumulatorAndMomentum as SGDAccumulatorAndMomentum
 from ipu_keras.popart import ScatterReduction as ScatterReduction
 from ipu_keras.popart import SessionOptions as SessionOptions
+from ipu_keras.popart import SourceLocation as SourceLocation
 from ipu_keras.popart import SubgraphCopyingStrategy as SubgraphCopyingStrategy
 from ipu_keras.popart import SyncPattern as SyncPattern
 from ipu_keras.popart import SyntheticDataMode as SyntheticDataMode

@@ -30,6 +30,7 @@ from ipu_keras.popart.core import ConstSGD as ConstSGD
 from ipu_keras.popart.core import DataFlow as DataFlow
 from ipu_keras.popart.core import DataType as DataType
 from ipu_keras.popart.core import DebugContext as DebugContext
+from ipu_keras.popart.core import DebugInfo as DebugInfo
 from ipu_keras.popart.core import DeviceConnectionType as DeviceConnectionType
 from ipu_keras.popart.core import DeviceInfo as DeviceInfo
 from ipu_keras.popart.core import DeviceManager as DeviceManager
@@ -71,6 +72,7 @@ from ipu_keras.popart.core import SGD as SGD
 from ipu_keras.popart.core import SGDAccumulatorAndMomentum as SGDAccumulatorAndMomentum
 from ipu_keras.popart.core import ScatterReduction as ScatterReduction
 from ipu_keras.popart.core import SessionOptions as SessionOptions
+from ipu_keras.popart.core import SourceLocation as SourceLocation
 from ipu_keras.popart.core import SubgraphCopyingStrategy as SubgraphCopyingStrategy
 from ipu_keras.popart.core import SyncPattern as SyncPattern
 from ipu_keras.popart.core import SyntheticDataMode as SyntheticDataMode

@@ -35,6 +35,14 @@ def test_what_does_not_fit():
     assert allowed == EngineOptions(allows_out_of_memory=True)
 
 
+def test_exceptions():
+    stopped = EngineOptions.parse('{"debug.floatPointOpException": "true"}')
+    assert stopped == EngineOptions(stops_at_exceptions=True)
+    assert not EngineOptions.parse('{"debug.floatPointOpException": "false"}').stops_at_exceptions
+    with pytest.raises(ValueError, match=r"'debug\.floatPointOpException' .* Received: 'on'"):
+        EngineOptions.parse('{"debug.floatPointOpException": "on"}')
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

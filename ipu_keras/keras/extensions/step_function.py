@@ -21,6 +21,7 @@ from ipu_keras.feeds.dataset_feed import (
     tensors_of,
 )
 from ipu_keras.host import host_program as host
+from ipu_keras.host.exceptions import FoundException
 from ipu_keras.host.synthetic_parameters import SyntheticParameters
 from ipu_keras.host.traced_step import TracedStep
 from ipu_keras.internals.fallbacks import fallbacks
@@ -118,6 +119,8 @@ class StepFunction:
         # The call in which each program ran last. A weak reference, as a call ends with its
         # model's method.
         self._calls: dict[tuple, weakref.ref] = {}
+        self._keeps_data = False
+        self._kept: tuple[Executable, list] | None = None
         # What the last execution returned, and how often the device had been written to until
         # then.
         self._last: tuple[Any, int] | None = None
@@ -164,6 +167,39 @@ class StepFunction:
             self._last = results, self._device.num_writes
         return results
 
+    def first_not_finite(
+        self, batch: Any, prepare: Callable[[], None]
+    ) -> tuple[FoundException | None, bool, Program]:
+        """Looks where a step on a batch makes NaN or an infinity, and leaves all as it is.
+
+        Each replica, and each step whose gradients are accumulated, takes the batch. What it takes
+        and returns else is that of `ExceptionWatch`, and the program of the step.
+        """
+        element = self._formats.of(batch)
+        layout = self._layout
+        needed = layout.num_replicas * layout.accumulation.count
+        batches = [element.flatten(batch)] * needed
+        tensors = tensors_of(SuperBatch.of(batches, element.specs))
+        _, executable = self._executable(element, self._num_steps(needed))
+        return self._searched(executable, tensors, prepare)
+
+    def first_not_finite_of_last(
+        self, prepare: Callable[[], None]
+    ) -> tuple[FoundException | None, bool, Program]:
+        """Does as `first_not_finite`, with the data of the last execution, which were kept."""
+        assert self._kept is not None
+        return self._searched(*self._kept, prepare)
+
+    def keep_data(self, kept: bool) -> None:
+        """Says whether the data of the last execution are kept, of which a copy is made."""
+        self._keeps_data, self._kept = kept, None
+
+    def _searched(
+        self, executable: Executable, tensors: list, prepare: Callable[[], None]
+    ) -> tuple[FoundException | None, bool, Program]:
+        assert executable.host is not None
+        return *executable.host.first_not_finite(tensors, prepare), executable.program
+
     def _outfeed_of(self, key: tuple, executable: Executable, super_batch: SuperBatch) -> Any:
         """Runs an execution if programs run, and returns what is on the device then."""
         if not runs_programs(self._device):
@@ -172,7 +208,11 @@ class StepFunction:
             return executable.host.without_running()
         parameters = self._parameters[key]
         with contextlib.nullcontext() if parameters is None else parameters.on_device():
-            outfeed = self._device.engine.run(executable, tensors_of(super_batch))
+            tensors = tensors_of(super_batch)
+            if self._keeps_data:
+                # The memory of a feed is written to again.
+                self._kept = executable, [tf.constant(tensor.numpy()) for tensor in tensors]
+            outfeed = self._device.engine.run(executable, tensors)
         self._num_runs[key] += 1
         return outfeed
 

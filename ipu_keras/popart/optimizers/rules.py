@@ -13,7 +13,7 @@ from ipu_keras.popart.optimizers.rule import Factors as Factors
 from ipu_keras.popart.optimizers.rule import Rule as Rule
 from ipu_keras.popart.optimizers.rule import Scalar as Scalar
 from ipu_keras.popart.optimizers.rule import Slot as Slot
-from ipu_keras.popart.optimizers.rule import in_float32
+from ipu_keras.popart.optimizers.rule import in_float32 as in_float32
 from ipu_keras.popart.optimizers.sgd import SGD
 from ipu_keras.popart.optimizers.sgd_rule import SGDRule
 from ipu_keras.popart.options.prefixes import reservedLossScalingPrefix

@@ -36,7 +36,11 @@ from ipu_keras.popart.sessions.locations import (
 from ipu_keras.popart.sessions.step import IPU, STAGE, Placement
 from ipu_keras.popart.sessions.step_io import Stream
 from ipu_keras.program import DeviceChoices, Pipeline
-from ipu_keras.settings.engine_options import EngineOptions, idle_engine_options
+from ipu_keras.settings.engine_options import (
+    EngineOptions,
+    current_engine_options,
+    idle_engine_options,
+)
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 
@@ -154,7 +158,8 @@ class SessionConfiguration:
     @property
     def checks_numbers(self) -> bool:
         """Whether a step fails if a number is not finite."""
-        return self.options.enableFloatingPointChecks
+        engine = current_engine_options(self.options.engineOptions)
+        return self.options.enableFloatingPointChecks or engine.stops_at_exceptions
 
     @property
     def strides_groups(self) -> bool:

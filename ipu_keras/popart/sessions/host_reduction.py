@@ -100,12 +100,8 @@ class HostReduction:
                         )
 
     def apart(self, gradient: tf.Tensor) -> tf.Tensor:
-        """Returns a gradient as `(num_replicas, ...)`, with zeros for the other replicas.
-
-        Programs add up what replicas return; so their gradients stay apart in the sum.
-        """
-        mine = tf.one_hot(replica_index(), self.num_replicas, dtype=gradient.dtype)
-        return tf.tensordot(mine, gradient, axes=0)
+        """Returns a gradient as `apart` does, for as many replicas as the host reduces."""
+        return apart(gradient, self.num_replicas)
 
     def together(self, gradients: tf.Tensor) -> tf.Tensor:
         """Adds up gradients of replicas, `(num_replicas, ...)`."""
@@ -124,7 +120,7 @@ class HostReduction:
         names = list(gradients)
         types = [tf.as_dtype(self.weights[name].dtype) for name in names]
         stored = [
-            tf.cast(_in_model(gradients[name], weights.order(name)), dtype)
+            tf.cast(all_in_model(gradients[name], weights.order(name)), dtype)
             for name, dtype in zip(names, types, strict=True)
         ]
         # The device keeps the program, and must not keep callbacks, which may keep the device.
@@ -189,6 +185,15 @@ class HostReduction:
         return GRADIENT_STORE + gradient, load
 
 
-def _in_model(gradients: tf.Tensor, order: Any) -> tf.Tensor:
-    """Returns gradients of replicas with their axes as in the model."""
-    return tf.stack([LaidOutTensor(each, order=order).tensor for each in tf.unstack(gradients)])
+def apart(gradient: tf.Tensor, num_replicas: int) -> tf.Tensor:
+    """Returns a replica's gradient as `(num_replicas, ...)`, with zeros for the other replicas.
+
+    Programs add up what replicas return; so their gradients stay apart in the sum.
+    """
+    mine = tf.one_hot(replica_index(), num_replicas, dtype=gradient.dtype)
+    return tf.tensordot(mine, gradient, axes=0)
+
+
+def all_in_model(tensors: tf.Tensor, order: Any) -> tf.Tensor:
+    """Returns tensors of replicas, `(num_replicas, ...)`, with their axes as in the model."""
+    return tf.stack([LaidOutTensor(each, order=order).tensor for each in tf.unstack(tensors)])

@@ -24,6 +24,7 @@ from ipu_keras.popart.model.data_types import name_of, narrowed
 from ipu_keras.popart.operations.table import draws
 from ipu_keras.popart.options.logger import logged
 from ipu_keras.popart.options.patterns import warn_of_patterns
+from ipu_keras.popart.options.prefixes import reservedAcclToReducePrefix
 from ipu_keras.popart.options.session_options import warn_of_idle
 from ipu_keras.popart.sessions.cbor import as_cbor
 from ipu_keras.popart.sessions.configuration import SessionConfiguration
@@ -651,7 +652,10 @@ class Session:
         self._random_seeds.place(device, attachment)
 
     def _described_anchors(self) -> list[Anchor]:
-        return anchors_of(self._flow, self._size, self._infos, self._anchors_of(updates=True))
+        updates = self._anchors_of(updates=True)
+        prefix = reservedAcclToReducePrefix()
+        of_replicas = [name for name in updates if name.startswith(prefix)]
+        return anchors_of(self._flow, self._size, self._infos, updates, of_replicas)
 
 
 class _InferenceSessionCore(Session):

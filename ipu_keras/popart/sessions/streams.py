@@ -53,6 +53,7 @@ class Anchor:
         dtype: Type on the device.
         is_of_updates: Whether there is one value for each weight update, the same for all
             micro-batches and replicas.
+        is_of_replicas: Whether replicas have values of their own for each weight update.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Anchor:
     shape: tuple[int, ...]
     dtype: np.dtype
     is_of_updates: bool = False
+    is_of_replicas: bool = False
 
     @cached_property
     def mode(self) -> OutfeedMode:
@@ -82,7 +84,8 @@ class Anchor:
 
         Args:
             values: `(micro-batches, ...)`, or `(replicas, ...)`; for tensors of updates
-                `(batches, ...)`, or the last one or the sum.
+                `(batches, ...)`, or the last one or the sum; `(batches, replicas, ...)` if
+                replicas have their own.
         """
         if self.is_of_updates:
             return self._repeated(values)
@@ -94,13 +97,16 @@ class Anchor:
     def _repeated(self, values: np.ndarray) -> np.ndarray:
         """Repeats the value of each update for each micro-batch and replica, as PopART does."""
         size = self.size
+        if not self.is_of_replicas:
+            axis = 1 if self.mode is OutfeedMode.ALL else 0
+            values = np.repeat(np.expand_dims(values, axis), size.replicas, axis)
         if self.mode is OutfeedMode.ALL:
             chosen = values[self._period - 1 :: self._period]
-            return np.repeat(chosen, size.accumulation * size.replicas, axis=0)
+            return np.repeat(chosen, size.accumulation, axis=0).reshape(-1, *self.shape)
         if self.mode is OutfeedMode.SUM_OF_EACH:
             # The sum is over micro-batches, each of which would have added the value.
             values = values * np.asarray(size.accumulation, values.dtype)
-        return np.repeat(values[None], size.replicas, axis=0)
+        return values
 
     @cached_property
     def _period(self) -> int:
@@ -136,6 +142,7 @@ def anchors_of(
     size: StepSize,
     infos: Mapping[str, tuple[tuple[int, ...], np.dtype]],
     of_updates: Collection[str] = (),
+    of_replicas: Collection[str] = (),
 ) -> list[Anchor]:
     """Returns the anchors of a step.
 
@@ -144,6 +151,7 @@ def anchors_of(
     Args:
         infos: Shapes and types of all anchors, and maybe of other tensors.
         of_updates: Names of anchors that have one value for each weight update.
+        of_replicas: Names of those that have one for each replica.
     """
     for name in flow.anchors():
         if flow.art(name).id() is AnchorReturnTypeId.Sum and infos[name][1] == np.bool_:
@@ -152,6 +160,6 @@ def anchors_of(
                 "Received: AnchorReturnType('Sum'). Use another one, or anchor a Cast to INT32."
             )
     return [
-        Anchor(name, flow.art(name), size, *infos[name], is_of_updates=name in of_updates)
+        Anchor(name, flow.art(name), size, *infos[name], name in of_updates, name in of_replicas)
         for name in flow.anchors()
     ]

@@ -12,7 +12,7 @@ from ipu_keras.popart.model.graph import Node
 from ipu_keras.popart.operations.evaluation import Environment, Evaluation
 from ipu_keras.popart.operations.values import LaidOutTensor
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
-from ipu_keras.popart.sessions.host_reduction import HostReduction
+from ipu_keras.popart.sessions.host_reduction import HostReduction, apart
 from ipu_keras.popart.sessions.loss_scaler import Counted, LossScaler
 from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.reached import direct_softmaxes, kept_statistics
@@ -60,12 +60,16 @@ class TrainedStep(TracedModel):
         self.infos.update(self.weight_update.infos)
         if self.checks_numbers:
             results.append(first_wrong(self.model.graph, environment, self._placed, sums))
+        unreduced = [
+            apart(_widened(trained[name].in_order(trained[name].order)), replicas)
+            for name, replicas in self._unreduced.items()
+        ]
         if self.host_reduction is not None:
             sums = [self.host_reduction.apart(each) for each in sums]
         if self.loss_scaler is not None:
             tracked = [found[name] for name in self.loss_scaler.tracked if name in found]
             sums.append(self.loss_scaler.counts([each.in_order(each.order) for each in tracked]))
-        return results, sums
+        return results, [*unreduced, *sums]
 
     def update(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Updates the weights by the sums of what the step returned, and returns `of_updates`."""
@@ -73,8 +77,16 @@ class TrainedStep(TracedModel):
         if self.loss_scaler is not None:
             *sums, elements = sums
             counted = Counted(elements, self.infos[self.loss][1])
-        by_name = dict(zip(self.updated, sums, strict=True))
-        return self.weight_update(by_name, self.weights, self.of_updates, counted)
+        names = self._unreduced
+        unreduced = dict(zip(names, sums, strict=False))
+        by_name = dict(zip(self.updated, sums[len(names) :], strict=True))
+        return self.weight_update(by_name, self.weights, self.of_updates, counted, unreduced)
+
+    @property
+    def _unreduced(self) -> dict[str, int]:
+        """By weights, the replicas whose sums are to be known before they are reduced."""
+        counts = self.weight_update.unreduced(self.of_updates)
+        return {name: counts[name] for name in self.updated if name in counts}
 
     def _evaluation(self) -> Evaluation:
         if not self.passes_softmax:

@@ -1,6 +1,7 @@
 """The update of weights: what an optimizer keeps, and what it computes after a batch."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import tensorflow as tf
@@ -12,17 +13,19 @@ from ipu_keras.popart.optimizers.rules import (
     Scalar,
     Slot,
     clipped,
+    in_float32,
     loss_scaling,
     rule_of,
 )
 from ipu_keras.popart.options.prefixes import (
     reservedAcclFinalOutPrefix,
     reservedAcclPrefix,
+    reservedAcclToReducePrefix,
     reservedAcclToUpdatePrefix,
     reservedAccumPrefix,
     reservedUpdatedVarPrefix,
 )
-from ipu_keras.popart.sessions.host_reduction import HostReduction
+from ipu_keras.popart.sessions.host_reduction import HostReduction, all_in_model
 from ipu_keras.popart.sessions.loss_scaler import UPDATE_FACTOR, Counted, LossScaler
 from ipu_keras.popart.sessions.scalars import Scalars
 from ipu_keras.popart.sessions.weights import Weights
@@ -62,6 +65,12 @@ class WeightUpdate:
         if loss_scaler is not None:
             self.states[UPDATE_FACTOR] = np.ones((), np.float32)
         self.infos = _infos(arrays, self.states)
+        # Without accumulation, PopART reduces gradients before they are added to the momentum.
+        self._reduces_momentum = accumulates and factors.replicas > 1 and host_reduction is None
+        if self._reduces_momentum:
+            before, after = reservedAcclToUpdatePrefix(), reservedAcclToReducePrefix()
+            updated = [name for name in arrays if before + name in self.infos]
+            self.infos.update((after + name, self.infos[before + name]) for name in updated)
         self._loss_scaling = loss_scaling(self._optimizer).tensor
         self.scalars = Scalars(self._all_scalars(self._optimizer))
 
@@ -108,14 +117,23 @@ class WeightUpdate:
         self._optimizer = optimizer.copy()
         self.scalars.update(scalars)
 
+    def unreduced(self, wanted: Sequence[str]) -> dict[str, int]:
+        """Returns the number of replicas by weights whose `AcclToReduce___` is in `wanted`."""
+        prefix = reservedAcclToReducePrefix()
+        names = [name.removeprefix(prefix) for name in wanted if name.startswith(prefix)]
+        return {name: self._factors.replicas for name in names if prefix + name in self.infos}
+
     def __call__(
         self,
         gradients: Mapping[str, tf.Tensor],
         weights: Weights,
         wanted: Sequence[str],
         counted: Counted | None = None,
+        unreduced: Mapping[str, tf.Tensor] = MappingProxyType({}),
     ) -> list[tf.Tensor]:
         """Updates the weights of a device; returns the `wanted` tensors with axes as in the model.
+
+        What replicas have each for themselves, `AcclToReduce___`, comes as `(num_replicas, ...)`.
 
         Args:
             gradients: By name of weight, sums over micro-batches and replicas of the scaled loss's
@@ -123,7 +141,10 @@ class WeightUpdate:
                 reduces.
             wanted: Names of tensors that `infos` has.
             counted: What the loss scaler found in the batch; `None` without one.
+            unreduced: By name of weight, gradients as they are before replicas add them up,
+                `(num_replicas, ...)`.
         """
+        momenta = self._momenta(self._accumulated(unreduced, weights), weights)
         scaling = self.scalars.value(self._loss_scaling)
         accumulated = self._accumulated(gradients, weights)
         host = self._host_reduction
@@ -146,7 +167,22 @@ class WeightUpdate:
             # Last, as all else of this batch is by the factor that its loss was scaled with.
             found[UPDATE_FACTOR] = self._loss_scaler.next_factor(factor, scaling, counted)
             variable.assign(found[UPDATE_FACTOR])
-        return [self._in_model(name, found, weights) for name in wanted]
+        return [
+            momenta[name] if name in momenta else self._in_model(name, found, weights)
+            for name in wanted
+        ]
+
+    def _momenta(
+        self, gradients: Mapping[str, tf.Tensor], weights: Weights
+    ) -> dict[str, tf.Tensor]:
+        """Returns each `AcclToReduce___`: momentum with the gradients of one replica added."""
+        found = {}
+        for name, each in gradients.items():
+            kept = weights.variable(reservedAcclPrefix() + name).read_value()
+            scale = self._scalars_of(name)["dampeningScaleFactor1"]
+            sums = tf.cast(in_float32(kept) + scale * in_float32(each), kept.dtype)
+            found[reservedAcclToReducePrefix() + name] = all_in_model(sums, weights.order(name))
+        return found
 
     def _updated(
         self, gradients: Mapping[str, tf.Tensor], weights: Weights
@@ -201,7 +237,10 @@ class WeightUpdate:
         if name.startswith(reservedAccumPrefix()):
             return tf.zeros(*self.infos[name])
         is_weight = name.startswith(reservedUpdatedVarPrefix())
-        return weights.value(owner if is_weight else reservedAcclPrefix() + owner).tensor
+        kept = weights.value(owner if is_weight else reservedAcclPrefix() + owner).tensor
+        if name.startswith(reservedAcclToReducePrefix()):
+            return tf.stack([kept] * self._factors.replicas)
+        return kept
 
     def _all_scalars(self, optimizer: Optimizer) -> list[Scalar]:
         rule = rule_of(optimizer, self._factors, self._accumulates)

@@ -34,16 +34,14 @@ def test_the_text(tmp_path, monkeypatch, capsys):
     (tmp_path / "new.py").write_text("import keras\nkeras.optimizers.SGD(learning_rate=0.1)\n")
     assert main(["check", "."]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("old.py:5:7: MissingNameError: ")
-    assert lines[1:3] == [
+    assert lines[:2] == [
         "old.py:5:39: ValueError: Argument(s) not recognized: {'lr': 0.1}",
         "    It is `learning_rate` that optimizers have: write that for `lr`.",
     ]
     text = "\n".join(lines)
     assert "IPUConfig.experimental.enable_prng_stability │ partly" in text
-    assert "tensorflow.python.ipu.ipu_estimator │ absent" in " ".join(text.split())
     assert lines[-1] == (
-        "1 of 2 will fail; reasons: 2; notes: 0; IPU names that work: 3, in part: 1, absent: 1"
+        "1 of 2 will fail; reasons: 1; notes: 0; IPU names that work: 5, in part: 1"
     )
     assert main(["check", "new.py", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [

@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 from tensorflow.python import ipu
-
-# now: RunConfig = None
 from tensorflow.python.ipu.ipu_run_config import RunConfig
 
 ipu_options = ipu.config.IPUConfig()
@@ -12,6 +10,5 @@ ipu_options.floating_point_behaviour.inv = True
 # now: ipu_options.optimizations.enable_fast_math = True
 ipu_options.optimizations.fast_math = True
 ipu_options.configure_ipu_system()
-# now: hooks = []
 hooks = [ipu.ipu_session_run_hooks.IPULoggingTensorHook(every_n_iter=1)]
 print(RunConfig, hooks, tf.__version__)

@@ -14,19 +14,23 @@ BATCHES = 3
 class Logarithms:
     """`log(x) + exp(z)`, on replicas, with checks of numbers."""
 
-    def __init__(self, session_of, replicas, kind="All", within=False):
+    def __init__(self, session_of, replicas, kind="All", **options):
         builder = popart.Builder()
         self.x, self.z = (builder.addInputTensor("FLOAT", [2], name) for name in "xz")
         log = self._log(builder)
         self.y = builder.aiOnnx.add([log, builder.aiOnnx.exp([self.z], "growth")])
         self.shape = (BATCHES, replicas, 2)
-        options = {"enableReplicatedGraphs": True, "replicatedGraphCount": replicas}
+        options = {
+            "enableReplicatedGraphs": True,
+            "replicatedGraphCount": replicas,
+            "enableFloatingPointChecks": True,
+            **options,
+        }
         self._session, self._anchors = session_of(
             builder.getModelProto(),
             {self.y: Returns(kind)},
             BATCHES,
             replicas,
-            enableFloatingPointChecks=True,
             **options,
         )
 
@@ -99,3 +103,10 @@ def test_the_error_says_how_to_go_on(session_of):
     text = "Leave SessionOptions.enableFloatingPointChecks False to get such results."
     with pytest.raises(popart.poplar_exception, match=re.escape(text)):
         step(-x, z)
+
+
+def test_the_engine_option_checks_too(session_of, monkeypatch):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.floatPointOpException": "true"}')
+    step = Logarithms(session_of, 1, enableFloatingPointChecks=False)
+    x, z = ones_and_zeros(step.shape)
+    step.check_fails(-x, z, "Log 'logarithm'", 0)

@@ -227,6 +227,38 @@ def test_what_momentum_is_before_and_after_the_weights_are_updated(training_of):
     assert (session.dataFlow.nAnchors(), *factors) == (5, 1, 1)
 
 
+@pytest.mark.parametrize("returns", ["All", "Final", "Sum"])
+def test_what_momentum_is_before_replicas_add_it_up(training_of, returns):
+    """As PopART has it: v + replicas * g of each replica; v is momentum / replicas of their sum."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2])
+    w = builder.addInitializedInputTensor(np.ones(2, np.float32))
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([x, w])], popart.ReductionType.Sum)
+    optimizer = popart.SGD({"defaultLearningRate": (0.5, True), "defaultMomentum": (0.8, True)})
+    name = popart.reservedAcclToReducePrefix() + w
+    session, found = training_of(
+        builder.getModelProto(),
+        loss,
+        optimizer,
+        {name: popart.AnchorReturnType(returns)},
+        batches=2,
+        num_ipus=2,
+        enableGradientAccumulation=True,
+        accumulationFactor=3,
+        enableReplicatedGraphs=True,
+        replicatedGraphCount=2,
+    )
+    given = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
+    session.run(popart.PyStepIO({x: given}, found))
+    kept, expected = 0, np.zeros((2, 3, 2, 2), np.float32)
+    for batch in range(2):
+        momenta = kept + 2 * given[batch].sum(axis=0)
+        expected[batch] = momenta
+        kept = 0.8 / 2 * momenta.sum(axis=0)
+    by_art = {"All": expected, "Final": expected[-1, -1], "Sum": expected.sum(axis=(0, 1))}
+    np.testing.assert_allclose(found[name], by_art[returns], rtol=1e-6)
+
+
 def test_integers_that_are_cast_have_gradients_of_their_type(training_of):
     builder = popart.Builder()
     x = builder.addInputTensor("INT32", [3])

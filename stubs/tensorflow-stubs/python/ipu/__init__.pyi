@@ -1,5 +1,6 @@
 # Written by `python tests/stub_files.py`.
 from ipu_keras import EstimatedCycles as EstimatedCycles
+from ipu_keras import FindNan as FindNan
 from ipu_keras import all_to_all_op as all_to_all_op
 from ipu_keras import config as config
 from ipu_keras import cross_replica_ops as cross_replica_ops
@@ -9,6 +10,7 @@ from ipu_keras import data as data
 from ipu_keras import dataset_benchmark as dataset_benchmark
 from tensorflow.python.ipu import distributed as distributed
 from ipu_keras import embedding_ops as embedding_ops
+from ipu_keras import find_nan as find_nan
 from ipu_keras import functional_ops as functional_ops
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import gradient_accumulation_optimizer as gradient_accumulation_optimizer
@@ -16,10 +18,14 @@ from tensorflow.python.ipu import horovod as horovod
 from ipu_keras import image_ops as image_ops
 from ipu_keras import internal_ops as internal_ops
 from ipu_keras import ipu_compiler as ipu_compiler
+from ipu_keras import ipu_estimator as ipu_estimator
 from ipu_keras import ipu_infeed_queue as ipu_infeed_queue
 from ipu_keras import ipu_multi_worker_strategy as ipu_multi_worker_strategy
 from ipu_keras import ipu_optimizer as ipu_optimizer
 from ipu_keras import ipu_outfeed_queue as ipu_outfeed_queue
+from ipu_keras import ipu_pipeline_estimator as ipu_pipeline_estimator
+from ipu_keras import ipu_run_config as ipu_run_config
+from ipu_keras import ipu_session_run_hooks as ipu_session_run_hooks
 from ipu_keras import ipu_strategy as ipu_strategy
 from ipu_keras import keras as keras
 from ipu_keras import last_report as last_report

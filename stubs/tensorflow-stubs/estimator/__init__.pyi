@@ -1,0 +1,23 @@
+# Written by `python tests/stub_files.py`.
+from ipu_keras.estimators import CheckpointSaverHook as CheckpointSaverHook
+from ipu_keras.estimators import CheckpointSaverListener as CheckpointSaverListener
+from ipu_keras.estimators import EstimatorSpec as EstimatorSpec
+from ipu_keras.estimators import FeedFnHook as FeedFnHook
+from ipu_keras.estimators import FinalOpsHook as FinalOpsHook
+from ipu_keras.estimators import GlobalStepWaiterHook as GlobalStepWaiterHook
+from ipu_keras.estimators import LoggingTensorHook as LoggingTensorHook
+from ipu_keras.estimators import ModeKeys as ModeKeys
+from ipu_keras.estimators import NanLossDuringTrainingError as NanLossDuringTrainingError
+from ipu_keras.estimators import NanTensorHook as NanTensorHook
+from ipu_keras.estimators import ProfilerHook as ProfilerHook
+from ipu_keras.estimators import SecondOrStepTimer as SecondOrStepTimer
+from ipu_keras.estimators import SessionRunArgs as SessionRunArgs
+from ipu_keras.estimators import SessionRunContext as SessionRunContext
+from ipu_keras.estimators import SessionRunHook as SessionRunHook
+from ipu_keras.estimators import SessionRunValues as SessionRunValues
+from ipu_keras.estimators import StepCounterHook as StepCounterHook
+from ipu_keras.estimators import StopAtStepHook as StopAtStepHook
+from ipu_keras.estimators import SummarySaverHook as SummarySaverHook
+from ipu_keras.estimators import VocabInfo as VocabInfo
+from ipu_keras.estimators import WarmStartSettings as WarmStartSettings
+from ipu_keras.estimators import export as export
