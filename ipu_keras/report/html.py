@@ -17,7 +17,6 @@ from ipu_keras.report.html_templates import template_named, words_of
 from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.memory_map import placed_values
-from ipu_keras.report.next_steps import next_steps
 from ipu_keras.report.operation_graph import operation_graph
 from ipu_keras.report.options_in_words import options_in_words
 from ipu_keras.report.plain_report import plain_report
@@ -118,7 +117,6 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
         verdict_in_words=verdict_in_words,
         fullest_tile=fullest_tile(report.model.memory),
         worst_tile=report.layers_of_worst_tile(),
-        next_steps=next_steps(report),
         max_rows=MAX_TABLE_ROWS,
         num_largest=_NUM_LARGEST,
         share_of=_share_of,

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from image_classifier import IMAGES, LABELS, image_classifier
+from image_classifier import IMAGES, LABELS, VECTORS, image_classifier, wide_classifier
 
 import ipu_keras
 from ipu_keras import last_report, profile, what_if
@@ -261,16 +261,16 @@ def test_what_neither_xla_nor_its_shape_can_tell():
 
 
 def test_a_step_that_does_not_fit_says_what_would_help():
-    model = image_classifier()
-    assert profile(model, IMAGES, LABELS).fixes == ()
-    needed = profile(model, IMAGES, LABELS, dtype="float16").model.memory.max_tile_bytes
+    model = wide_classifier()
+    assert profile(model, VECTORS, LABELS).fixes == ()
+    needed = profile(model, VECTORS, LABELS, dtype="float16").model.memory.max_tile_bytes
     tight = target_named("gc200").with_numbers(tile_bytes=needed)
-    report = profile(model, IMAGES, LABELS, target=tight)
+    report = profile(model, VECTORS, LABELS, target=tight)
     assert not report.fits
     assert ({"dtype": "float16"}, True) in [(fix.changes, fix.fits) for fix in report.fixes]
     assert "What would need less memory" in str(report)
-    images, labels = tf.TensorSpec((4096, 8, 8, 1)), tf.TensorSpec((4096,), tf.int32)
-    few = profile(model, IMAGES, LABELS)
+    images, labels = tf.TensorSpec((4096, 1024)), tf.TensorSpec((4096,), tf.int32)
+    few = profile(model, VECTORS, LABELS)
     tiny = target_named("gc200").with_numbers(tile_bytes=few.model.memory.max_tile_bytes * 13 // 10)
     (batch,) = (
         fix

@@ -332,8 +332,8 @@ def test_what_would_help_a_program_that_does_not_fit():
         )
         assert box.all("li")[0].text == (
             "The layers on 2 IPUs: fits, 600,000 bytes on the fullest tile, 2.50 us per "
-            "sample: model.set_pipeline_stage_assignment(ipu_keras.suggest_pipeline(model, 2, "
-            "*specs))"
+            "sample: config.auto_select_ipus = 2 model.set_pipeline_stage_assignment("
+            "ipu_keras.suggest_pipeline(model, 2, *specs))"
         )
 
 
