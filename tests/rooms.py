@@ -270,6 +270,10 @@ FUNCTION_LEVEL_IMPORTS = {
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
     (
         "ipu_keras.report.difference",
+        "ipu_keras.report.html_pictures.broad_and_narrow",
+    ): "needs libraries of an extra, whose import takes a second",
+    (
+        "ipu_keras.report.difference",
         "ipu_keras.report.html_pictures.compared_liveness",
     ): "needs libraries of an extra, whose import takes a second",
     (

@@ -16,3 +16,5 @@ from ipu_keras.ir.graph import RELU_GRADIENT as RELU_GRADIENT
 from ipu_keras.ir.graph import Graph as Graph
 from ipu_keras.ir.graph import Op as Op
 from ipu_keras.ir.tensor_spec import TensorSpec as TensorSpec
+from ipu_keras.ir.variants import LayeredStep as LayeredStep
+from ipu_keras.ir.variants import Variants as Variants

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ipu_keras.ir import TensorSpec
+from ipu_keras.ir import TensorSpec, Variants
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.target import Target
 from ipu_keras.program.pipeline import Pipeline
@@ -103,6 +103,7 @@ class Program:
         model_name: Name of the Keras model whose step it is; `None` if there is none.
         device_choices: What it is compiled for; `None` for what is configured.
         numerics: How it computes with halves.
+        variants: How else its model could be written, for advice; `None` if there is no model.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -132,6 +133,7 @@ class Program:
     model_name: str | None = None
     device_choices: DeviceChoices | None = None
     numerics: Numerics = field(default_factory=Numerics)
+    variants: Variants | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):
