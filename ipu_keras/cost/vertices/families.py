@@ -26,7 +26,7 @@ from ipu_keras.cost.vertices.copies import (
     cost_of_transpose,
 )
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast, cost_of_elementwise
-from ipu_keras.cost.vertices.lookups import cost_of_gather, cost_of_scatter
+from ipu_keras.cost.vertices.gathers import cost_of_gather, cost_of_scatter
 from ipu_keras.cost.vertices.normalizations import cost_of_normalization
 from ipu_keras.cost.vertices.pooled_windows import cost_of_pooling
 from ipu_keras.cost.vertices.products import cost_of_product
