@@ -1,30 +1,36 @@
-"""The strategy of a cluster of workers, for a cluster of one."""
+"""The strategy of the workers of a cluster, which exchange values over gRPC."""
 
 from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.strategies import update_context
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
+from ipu_keras.processes.workers import Workers
 from ipu_keras.settings.arguments import checked_switch
 
 _HOST = "/device:CPU:0"
 
 
 class IPUMultiWorkerStrategy(IPUStrategy):
-    """Places variables and functions on the IPU of each worker of a cluster, of which there is one.
+    """Trains one model on the IPUs of several workers, each of which has data of its own.
 
-    On hardware the workers keep their variables in sync: they add gradients and reduce variables
-    over all of them, by TensorFlow's collective operations over gRPC. With one worker there is
-    nothing to reduce, so that it computes the same here. More workers are refused.
+    Variables begin with the values that they have in the first worker. Each optimizer adds up the
+    gradients of all workers before an update, so that all keep the same weights, and `reduce` is
+    over workers: by TensorFlow's collective operations over gRPC, on the hosts. Workers have to
+    exchange the same values, equally often. One that has ended, or exchanges something else, is
+    an error in all of them; one that is late is waited for, up to the seconds in the environment
+    variable `IPU_KERAS_PROCESS_SECONDS` (600).
 
     It is for training loops of one's own, which `run` or its older name `experimental_run_v2`
     runs. Keras models made in its scope do not get the IPU extensions, as Keras's `fit` is not
-    supported with it on hardware.
+    supported with it on hardware. With several workers, sessions, devices of several IPUs, and
+    variables that would be synchronised when they are read or assigned are not implemented.
 
     Args:
-        cluster_resolver: Says who is in the cluster, such as a `TFConfigClusterResolver`. A
-            cluster without jobs is this process alone.
+        cluster_resolver: Says who is in the cluster, and which of them this process is, such as a
+            `TFConfigClusterResolver`. A cluster without jobs is this process alone.
         ipu_device: Name of the TensorFlow device.
         variables_on_host: Whether variables, also those of optimizers, are on the host and
             not on the IPU. Those that would be synchronised when they are read
@@ -32,9 +38,11 @@ class IPUMultiWorkerStrategy(IPUStrategy):
             updates then have to be placed on the host; here they may be.
 
     Raises:
-        NotImplementedError: The cluster has several workers.
+        NotImplementedError: The cluster has parameter servers, or several workers whose device
+            has several IPUs.
         TypeError: `cluster_resolver` is no cluster resolver.
-        ValueError: The device is an IPU that is not configured.
+        ValueError: The device is an IPU that is not configured, or the cluster does not say which
+            of its workers this process is.
 
     Example:
 
@@ -55,14 +63,24 @@ class IPUMultiWorkerStrategy(IPUStrategy):
         ipu_device: str = "/device:IPU:0",
         variables_on_host: bool = False,
     ):
-        _check_cluster(cluster_resolver)
+        _check_resolver(cluster_resolver)
         self._variables_on_host = checked_switch("variables_on_host", variables_on_host)
+        self._workers = Workers(cluster_resolver)
         super().__init__(ipu_device, enable_keras_extensions=False)
+        if self._workers.size > 1 and self.device is not None and len(self.device.ipus) > 1:
+            raise NotImplementedError(
+                "With several workers the device of an IPUMultiWorkerStrategy must have one IPU. "
+                f"Received: {ipu_device!r}, which has {len(self.device.ipus)}. Use an "
+                "IPUMultiReplicaStrategy for several replicas in several processes."
+            )
         # Where TensorFlow looks for the `cluster_resolver` of a strategy.
         self.extended._cluster_resolver = cluster_resolver
 
     def _make_extended(self, ipu_device: str) -> IPUExtended:
-        kind = HostVariables if self._variables_on_host else IPUExtended
+        kind: Any = HostVariables if self._variables_on_host else IPUExtended
+        if self._workers.size > 1:
+            kind = ExchangingHostVariables if self._variables_on_host else ExtendedToWorkers
+            return kind(self, ipu_device, self._workers)
         return kind(self, ipu_device)
 
 
@@ -88,19 +106,98 @@ class HostVariables(IPUExtended):
             return result if group else tf.nest.map_structure(self._local_results, result)
 
 
-def _check_cluster(cluster_resolver: Any) -> None:
+class ExtendedToWorkers(IPUExtended):
+    """Adds up gradients over workers, and has variables begin with the same values."""
+
+    def __init__(self, strategy: IPUStrategy, device: str, workers: Workers):
+        super().__init__(strategy, device)
+        self._workers = workers
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self._workers.size
+
+    def _create_variable(self, next_creator, **kwargs):
+        _refuse_sessions()
+        _refuse_synchronisation(kwargs.get("synchronization"), kwargs.get("aggregation"))
+        given = kwargs["initial_value"]
+
+        def of_first_worker():
+            value = given() if callable(given) else given
+            own = tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
+            with tf.device(_HOST):
+                return self._workers.of_first(own)
+
+        return super()._create_variable(
+            next_creator, **{**kwargs, "initial_value": of_first_worker}
+        )
+
+    def _reduce_to(self, reduce_op, value, destinations, options):
+        _refuse_sessions()
+        (total,) = self._workers.sums([value])
+        is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
+        return total / tf.cast(self._workers.size, total.dtype) if is_mean else total
+
+    def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
+        _refuse_sessions()
+        totals = self._workers.sums([value for value, _ in value_destination_pairs])
+        if reduce_op != tf.distribute.ReduceOp.MEAN:
+            return totals
+        return [total / tf.cast(self._workers.size, total.dtype) for total in totals]
+
+    def _experimental_distribute_dataset(self, dataset, options):
+        raise NotImplementedError(
+            "Keras's `fit`, `evaluate` and `predict`, and `experimental_distribute_dataset`, which "
+            "they call, are not supported with an IPUMultiWorkerStrategy of several workers. For "
+            "them use an IPUMultiReplicaStrategy, under `poprun`; for a loop of your own read "
+            "`dataset.shard(num_workers, index)` in each worker. "
+            f"Received: a cluster of {self._workers.size} workers"
+        )
+
+    def _distribute_datasets_from_function(self, dataset_fn, options):
+        size = self._workers.size
+        context = tf.distribute.InputContext(size, self._workers.rank, size)
+        return super()._experimental_distribute_dataset(dataset_fn(context), options)
+
+
+class ExchangingHostVariables(ExtendedToWorkers, HostVariables):
+    """Adds up gradients over workers, whose variables are on the host."""
+
+
+# The name of the class in the releases before 2.6.
+IPUMultiWorkerStrategyV1 = IPUMultiWorkerStrategy
+
+
+def _refuse_sessions() -> None:
+    if not tf.executing_eagerly() and not is_trace(tf.compat.v1.get_default_graph()):
+        raise NotImplementedError(
+            "Several workers exchange values in functions only. Received: a graph for a session. "
+            "Give a tf.function to `IPUMultiWorkerStrategy.run` outside of graphs, or use an "
+            "IPUMultiReplicaStrategy, under `poprun`, which has sessions as well."
+        )
+
+
+def _refuse_synchronisation(synchronization: Any, aggregation: Any) -> None:
+    kept_apart = (
+        None,
+        tf.VariableAggregation.NONE,
+        tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        tf.compat.v1.VariableAggregation.NONE,
+        tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+    on_read = synchronization == tf.VariableSynchronization.ON_READ
+    if on_read or aggregation not in kept_apart:
+        raise NotImplementedError(
+            "Variables that several workers synchronise when they are read or assigned, such as "
+            "those of metrics and of batch normalization, are not implemented. Make them outside "
+            "of the strategy's scope, and call `strategy.reduce` for what they have. Received: "
+            f"synchronization={synchronization}, aggregation={aggregation}"
+        )
+
+
+def _check_resolver(cluster_resolver: Any) -> None:
     if not isinstance(cluster_resolver, tf.distribute.cluster_resolver.ClusterResolver):
         raise TypeError(
             "`cluster_resolver` must be a tf.distribute.cluster_resolver.ClusterResolver, such as "
             f"a TFConfigClusterResolver. Received: cluster_resolver={cluster_resolver!r}"
-        )
-    cluster = cluster_resolver.cluster_spec().as_dict()
-    num_workers = sum(len(tasks) for job, tasks in cluster.items() if job != "evaluator")
-    if num_workers > 1:
-        raise NotImplementedError(
-            f"IPUMultiWorkerStrategy has a single worker here. Received: a cluster of "
-            f"{num_workers}, {cluster}. The emulated IPUs of one process cannot exchange values "
-            "with those of others, so that the workers would train apart without a word. Use a "
-            "cluster of one worker, and for several replicas an IPUStrategy on a device with "
-            "several IPUs."
         )

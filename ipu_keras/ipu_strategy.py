@@ -195,6 +195,8 @@ class IPUStrategy(tf.distribute.Strategy):
         # TensorFlow's own function for it returns a count of int64, which no IPU has.
         total = super().reduce(tf.distribute.ReduceOp.SUM, value, axis)
         count = tf.size(value) // tf.maximum(tf.size(total), 1)
+        # What other processes have is in the total, and may be of another length.
+        count = super().reduce(tf.distribute.ReduceOp.SUM, count, None)
         return total / tf.cast(count, total.dtype)
 
     def _run_checked(self, fn: Any, args, kwargs) -> Any:

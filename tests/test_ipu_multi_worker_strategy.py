@@ -1,7 +1,6 @@
 import doctest
 import inspect
 import json
-import re
 
 import keras
 import pytest
@@ -45,6 +44,7 @@ def test_the_documented_name_and_signature():
     from tensorflow.python import ipu
 
     assert ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategy is IPUMultiWorkerStrategy
+    assert ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategyV1 is IPUMultiWorkerStrategy
     parameters = inspect.signature(IPUMultiWorkerStrategy).parameters
     assert list(parameters) == ["cluster_resolver", "ipu_device", "variables_on_host"]
     assert parameters["ipu_device"].default == "/device:IPU:0"
@@ -70,29 +70,14 @@ def test_a_single_worker(jobs):
     assert isinstance(config, tf.compat.v1.ConfigProto)
 
 
-@pytest.mark.parametrize(
-    ("jobs", "num_workers"),
-    [
-        ({"worker": ["localhost:1", "localhost:2"]}, 2),
-        ({"chief": ["localhost:1"], "worker": ["localhost:2", "localhost:3"]}, 3),
-        ({"ps": ["localhost:1"], "worker": ["localhost:2"]}, 2),
-    ],
-)
-def test_several_workers(jobs, num_workers):
-    message = (
-        f"IPUMultiWorkerStrategy has a single worker here. Received: a cluster of {num_workers}, {{"
-    )
-    with pytest.raises(NotImplementedError, match=f"^{re.escape(message)}"):
-        IPUMultiWorkerStrategy(resolver(**jobs))
-
-
 def test_the_cluster_of_the_environment(monkeypatch):
     two = {"cluster": {"worker": ["localhost:1", "localhost:2"]}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({**two, "task": {"type": "worker", "index": 0}}))
-    with pytest.raises(NotImplementedError, match="IPUMultiWorkerStrategy has a single worker"):
-        IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**two, "task": {"type": "worker", "index": 1}}))
+    several = IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    assert several.num_replicas_in_sync == 2
     monkeypatch.delenv("TF_CONFIG")
-    IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    alone = IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    assert alone.num_replicas_in_sync == 1
 
 
 def test_no_cluster():

@@ -107,6 +107,7 @@ class EstimatorRunConfig:
         self._keep_checkpoint_max = keep_checkpoint_max
         self._keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self._log_step_count_steps = positive_or_none("log_step_count_steps", log_step_count_steps)
+        self._train_distribute = train_distribute
         self._device_fn = device_fn
         self._protocol = protocol
         self._session_creation_timeout_secs = session_creation_timeout_secs
@@ -162,7 +163,7 @@ class EstimatorRunConfig:
     @property
     def train_distribute(self) -> Any:
         """The strategy of several workers: always `None`."""
-        return None
+        return self._train_distribute
 
     @property
     def device_fn(self) -> Any:
