@@ -82,7 +82,7 @@ class RunConfig(EstimatorRunConfig):
         ipu_run_config: An `IPURunConfig`. Defaults to one with all defaults.
         master: The address of the server of a session. Defaults to that of `TF_CONFIG`.
         **kwargs: What `tf.estimator.RunConfig` takes, such as `model_dir`, `tf_random_seed`,
-            `save_checkpoints_steps` and `train_distribute`.
+            `save_checkpoints_steps` and `keep_checkpoint_max`.
 
     Raises:
         TypeError: `ipu_run_config` is no `IPURunConfig`, or there is no such argument.

@@ -27,7 +27,7 @@ class Workers:
     any longer once an IPU is configured.
 
     Args:
-        resolver: A `ClusterResolver`.
+        resolver: Says who is in the cluster, and which of them this process is.
 
     Raises:
         NotImplementedError: The cluster has parameter servers.

@@ -1,3 +1,6 @@
 # Written by `python tests/stub_files.py`.
+from ipu_keras.ipu_multi_worker_strategy import ExchangingHostVariables as ExchangingHostVariables
+from ipu_keras.ipu_multi_worker_strategy import ExtendedToWorkers as ExtendedToWorkers
 from ipu_keras.ipu_multi_worker_strategy import HostVariables as HostVariables
 from ipu_keras.ipu_multi_worker_strategy import IPUMultiWorkerStrategy as IPUMultiWorkerStrategy
+from ipu_keras.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1 as IPUMultiWorkerStrategyV1
