@@ -290,12 +290,15 @@ def reset_ipu_seed(
     those that were compiled before. TensorFlow takes the seed of other draws, such as
     `tf.random.shuffle`, when a function is traced, so for these it holds in programs that are
     compiled from now on, without a graph, and in all graphs that have no seed of their own.
-    Keras's layers have seeds of their own, which it leaves alone.
+    Keras's layers that draw start anew in the programs of the device, and from then on their seeds
+    follow from this one, whatever they were made with. Those of which a program draws for the
+    first time start from it as well, unless they have drawn before or come from a checkpoint.
     It may be called before a configuration, which leaves the seed as it is.
 
     Args:
         seed: The new seed, an integer.
-        device: The IPU device whose replicas the last argument is about.
+        device: The IPU device whose programs are seeded, and whose replicas the last argument is
+            about.
         cpu_device: The CPU device that the IPUs are attached to.
         experimental_identical_replicas: Whether all replicas draw the same numbers. By default each
             draws its own.

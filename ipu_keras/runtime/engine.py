@@ -41,8 +41,10 @@ class Engine:
         self.identical_replicas = False
         self.num_seedings = 0
         self.seed: int | None = None
-        # The streams of random numbers of functions, which start anew when a seed is set.
+        # The streams of random numbers of functions and of Keras's layers, which start anew when a
+        # seed is set; layers' are numbered, in the order in which programs have drawn of them.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.num_layer_streams = 0
         # What executions round with at random; programs know where it is.
         self.rounding_keys = RoundingKeys(secrets.randbits(64))
         self._lock = threading.Lock()
