@@ -286,8 +286,8 @@ def reset_ipu_seed(
     """Seeds the random operations of programs.
 
     TensorFlow's uniform, normal and truncated normal draws, and `ipu.rand_ops`, start anew: in
-    eager code, in functions that a strategy runs, and in computations that sessions run, also in
-    those that were compiled before. TensorFlow takes the seed of other draws, such as
+    eager code, in models and functions that a strategy runs, and in computations that sessions
+    run, also in those that were compiled before. Programs of other devices go on as they were. TensorFlow takes the seed of other draws, such as
     `tf.random.shuffle`, when a function is traced, so for these it holds in programs that are
     compiled from now on, without a graph, and in all graphs that have no seed of their own.
     Keras's layers that draw start anew in the programs of the device, and from then on their seeds
@@ -332,7 +332,7 @@ def reset_ipu_seed(
 def _seed_without_graph(seed: int, engine: Engine) -> None:
     tf.random.set_seed(seed)
     if tf.executing_eagerly():
-        seed_keys(seed)
+        seed_keys(engine, seed)
         restart_functions(engine)
 
 

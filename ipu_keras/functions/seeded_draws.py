@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.functions.place import current_place, is_placed, outermost_graph
+from ipu_keras.device.traced_for import device_of_trace
+from ipu_keras.functions.place import outermost_graph
 from ipu_keras.hooks.tensorflow.drawn_numbers import replace_draws
 from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.operations import num_counted_seeds
@@ -120,7 +121,7 @@ def start_in_session(session: tf.compat.v1.Session) -> None:
 
 def _is_replaced() -> bool:
     # Variables get their initial values in the graph around functions, once.
-    return is_placed() and is_trace(tf.compat.v1.get_default_graph())
+    return device_of_trace() is not None and is_trace(tf.compat.v1.get_default_graph())
 
 
 def _draw(kind: str, given: tuple[Any, ...], seed: int, seed2: int) -> tf.Tensor:
@@ -136,7 +137,9 @@ def _draw(kind: str, given: tuple[Any, ...], seed: int, seed2: int) -> tf.Tensor
 
 
 def _new_stream(seeds: tuple[int, int], *, is_seeded: bool) -> _Stream:
-    engine = current_place().device.engine
+    device = device_of_trace()
+    assert device is not None
+    engine = device.engine
     graph = outermost_graph()
     with tf.init_scope():
         in_session = not tf.executing_eagerly()

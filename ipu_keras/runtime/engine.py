@@ -45,6 +45,9 @@ class Engine:
         # seed is set; layers' are numbered, in the order in which programs have drawn of them.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self.num_layer_streams = 0
+        # The `tf.random.Generator` of keys that programs of the device draw, once there is one.
+        self.key_generator: Any = None
+        self.making_keys = threading.Lock()
         # What executions round with at random; programs know where it is.
         self.rounding_keys = RoundingKeys(secrets.randbits(64))
         self._lock = threading.Lock()

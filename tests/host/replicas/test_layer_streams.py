@@ -1,4 +1,4 @@
-"""Random numbers of Keras's layers, which `reset_ipu_seed` starts anew."""
+"""Random numbers of models, which `reset_ipu_seed` starts anew."""
 
 import gc
 
@@ -10,6 +10,7 @@ import tensorflow as tf
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.host.replicas.layer_streams import serve_layers
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops import rand_ops
 from ipu_keras.runtime.engine import Engine
 from ipu_keras.utils import reset_ipu_seed
 
@@ -36,15 +37,23 @@ class Dropping(keras.layers.Layer):
         return tf.concat([one(x, training=True) for one in self.inner], axis=1)
 
 
+class Drawing(keras.layers.Layer):
+    """Draws by operations, in place of layers."""
+
+    def call(self, x):
+        drawn = tf.where(tf.random.uniform(tf.shape(x)) < 0.5, 0.0, 2.0)
+        return tf.concat([drawn, rand_ops.dropout(x)], axis=1)
+
+
 class Masks:
     """What a model on a device draws, by `predict` or by a function."""
 
-    def __init__(self, ordinal, way):
+    def __init__(self, ordinal, way, kind):
         self.device, self.way = f"/device:IPU:{ordinal}", way
         self.strategy = IPUStrategy(self.device)
         with self.strategy.scope():
             inputs = keras.Input((16,))
-            self.model = keras.Model(inputs, Dropping()(inputs))
+            self.model = keras.Model(inputs, kind()(inputs))
             self.model.compile(steps_per_execution=2)
         ones = tf.ones((2, 16))
         self.function = tf.function(lambda: self.model(ones), autograph=False)
@@ -62,9 +71,9 @@ class Masks:
 
 
 @pytest.mark.parametrize("way", ["predict", "run"])
-@pytest.mark.parametrize("ordinal", [0, 1])
-def test_masks_start_anew_with_the_seed_of_their_device(ordinal, way):
-    masks = Masks(ordinal, way)
+@pytest.mark.parametrize(("ordinal", "kind"), [(0, Dropping), (1, Dropping), (1, Drawing)])
+def test_masks_start_anew_with_the_seed_of_their_device(ordinal, way, kind):
+    masks = Masks(ordinal, way, kind)
     masks.reset(1)
     first = [masks.drawn(), masks.drawn()]
     # Neither example nor layer nor replica nor execution draws what another one does.
