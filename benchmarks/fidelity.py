@@ -288,6 +288,8 @@ def main() -> None:
     if args.left_out:
         console.print(_inputs())
     found = error_bands(points, fidelity_programs.comparisons(), poplibs.errors())
+    if args.write:
+        BANDS.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
     if args.markdown:
         print(markdown(found), end="")
         return
@@ -297,8 +299,6 @@ def main() -> None:
     console.print(_table(programs, _PROGRAM_COLUMNS, _program_rows(found)))
     benchmarks = "Sizes of errors of poplibs' benchmarks"
     console.print(_table(benchmarks, _BENCHMARK_COLUMNS, _benchmark_rows(found)))
-    if args.write:
-        BANDS.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ ALIASES = {
     "horovod": "ipu_keras.horovod",
     "popart": "ipu_keras.popart",
     "popart_core": "ipu_keras.popart.core",
+    "popdist.popart": "ipu_keras.popdist.popart",
     "popdist.tensorflow": "ipu_keras.popdist",
     "popdist": "ipu_keras.popdist",
 }

@@ -277,7 +277,7 @@ class IPUStrategy(tf.distribute.Strategy):
         device = self._ipu_device
         # A trace that a user made is of one replica.
         traced = not isinstance(fn, tf.types.experimental.GenericFunction)
-        if device is None or len(device.ipus) == 1 or traced:
+        if device is None or traced or len(device.ipus) * SYSTEM.joint_world.size == 1:
             return None
         if fn not in self._replicated:
             self._replicated[fn] = ReplicatedFunction(fn, device)

@@ -18,6 +18,7 @@ from ipu_keras.functions.place import current_place
 from ipu_keras.internals.tensorflow.decorators import as_autograph_does, left_by_autograph
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue, check_infeed
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.optimizers.accumulator_options import DTypeChoice, dtype_choice, dtype_for
 from ipu_keras.optimizers.cross_replica_optimizer import without_exchange
 from ipu_keras.optimizers.pipeline_arguments import checked_choices, warn_of_idle
@@ -329,7 +330,8 @@ def _trained(
     optimizer, averages = without_exchange(made.opt)
     step = current_step_results()
     assert step is not None, "optimizers are asked for gradients while a step is traced"
-    step.own_updates = num_replicas > 1 and not averages
+    total = num_replicas * SYSTEM.joint_world.size
+    step.own_updates = total > 1 and not averages
     if step.own_updates:
         _check_nothing_is_shared(layout, made.opt)
     named = dict(made.compute_gradients_kwargs)
@@ -349,9 +351,9 @@ def _trained(
             "No gradients provided for any variable: the loss depends on none that is trainable. "
             f"Received: {[variable.name for _, variable in found]}"
         )
-    if averages and num_replicas > 1:
-        # The host adds the gradients of all replicas.
-        pairs = [(gradient / num_replicas, variable) for gradient, variable in pairs]
+    if averages and total > 1:
+        # The host adds the gradients of all replicas, also of those in other processes.
+        pairs = [(gradient / total, variable) for gradient, variable in pairs]
 
     def apply(updates: Sequence[tuple]) -> Any:
         return optimizer.apply_gradients(

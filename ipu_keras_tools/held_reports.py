@@ -8,8 +8,9 @@ import keras
 import pytest
 
 import ipu_keras
-from ipu_keras.advice.budgets import Limits, Remedy, remedies
+from ipu_keras.advice.budgets import Limits, Remedy
 from ipu_keras.internals.keras.backend import number_names_anew
+from ipu_keras.keras.model_profile import remedies_of
 from ipu_keras.report import Report
 from ipu_keras.report.compared import Compared, compared
 from ipu_keras.report.difference import difference
@@ -190,15 +191,7 @@ def _remedies(
         max_tile_bytes=int(budget.max_tile_memory * tile_bytes),
         max_ipus=budget.num_ipus,
     )
-
-    def with_batch(size: int) -> Any:
-        try:
-            table = ipu_keras.what_if(subject, *specs, **{**options, "batch_size": size})
-        except Exception:
-            return None  # the step was written for one size; that is no failure of the test
-        return table.rows[0].report.model
-
-    return remedies(report.model, limits, batch_size=report.batch_size, with_batch=with_batch)
+    return remedies_of(report, limits, subject, *specs, **options)
 
 
 def _has_stages(subject: Any) -> bool:

@@ -30,11 +30,8 @@ _OPEN_MPI_ONLY = {
     "-mca": 2,
 }
 
-# Runs an instance, whose output is dropped unless it is a certain one. The launchers of MPICH and
-# Open MPI say the rank in one of these variables.
-_ONLY_FROM = (
-    'if [ "${PMI_RANK:-$OMPI_COMM_WORLD_RANK}" = "$0" ]; then exec "$@"; fi; exec "$@" >/dev/null'
-)
+# What runs an instance.
+_INSTANCE = Path(__file__).with_name("instance.py")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,11 +122,10 @@ def _command(mpirun: str, given: argparse.Namespace) -> list[str]:
     words = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
     if given.tag_output:
         words.append("--tag-output")
-    program = given.program
-    if given.only_output_from_instance is not None:
-        program = ["sh", "-c", _ONLY_FROM, str(given.only_output_from_instance), *program]
+    shown = given.only_output_from_instance
+    instance = [sys.executable, "-I", str(_INSTANCE), "all" if shown is None else str(shown)]
     options = _of_mpich(words) if _is_mpich(mpirun) else _of_open_mpi(words)
-    return [mpirun, "-n", str(given.num_instances), *options, *program]
+    return [mpirun, "-n", str(given.num_instances), *options, *instance, *given.program]
 
 
 def _is_mpich(mpirun: str) -> bool:
@@ -175,3 +171,7 @@ def _environment(given: argparse.Namespace, num_replicas: int) -> Mapping[str, s
             "TF_POPLAR_FLAGS": f"{flags} {path}".strip(),
         }
     return {name: str(value) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -143,6 +143,7 @@ ROOMS = (
                 "_device",
                 "_rounding",
                 "_xla_calls",
+                "processes",
                 "progress",
                 "tracing",
                 "runtime",
@@ -267,6 +268,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.ops.summary_ops",
         "ipu_keras.profiling.reports.last_report",
     ): "the cost model is for those who ask for it: its import takes as long as all the rest",
+    (
+        "ipu_keras.report.difference",
+        "ipu_keras.report.html_pictures.broad_and_narrow",
+    ): "needs libraries of an extra, whose import takes a second",
     (
         "ipu_keras.report.difference",
         "ipu_keras.report.html_pictures.compared_liveness",

@@ -1,9 +1,8 @@
 """Finds which layers go into which stage, so that the slowest stage takes the least."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ipu_keras.advice.planned_split import PlannedSplit, num_micro_batches, planned_split
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
 from ipu_keras.cost.model import ModelledProgram
@@ -11,12 +10,13 @@ from ipu_keras.cost.passes import (
     READING_PASSES,
     estimate_cycles,
     merge_sums,
+    model_graph,
     place_on_ipus,
     reuse_memory,
 )
-from ipu_keras.cost.pipeline.schedule import PipelinePlan
+from ipu_keras.cost.pipeline.schedule import PipelinePlan, overlap
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.ir import Graph
+from ipu_keras.ir import Graph, LayeredStep
 from ipu_keras.machine.target import Target
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -70,6 +70,37 @@ class Split:
         return max(self.num_bytes) <= self.capacity
 
 
+@dataclass(frozen=True)
+class PlannedSplit:
+    """Layers in stages that follow each other, modelled as the pipeline that they make.
+
+    Args:
+        ends: The number of layers up to the end of each stage.
+        cycles: Tile cycles of each stage for one micro-batch, without copies to other IPUs.
+        tile_bytes: Bytes on the fullest tile of each stage's IPU, and `capacity` those it has.
+    """
+
+    ends: tuple[int, ...]
+    cycles: tuple[int, ...]
+    tile_bytes: tuple[int, ...]
+    capacity: int
+
+    @property
+    def slowest(self) -> int:
+        """Tile cycles of the slowest stage."""
+        return max(self.cycles)
+
+    @property
+    def fits(self) -> bool:
+        return max(self.tile_bytes) <= self.capacity
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stage of each layer."""
+        starts = (0, *self.ends)
+        return tuple(k for k, end in enumerate(self.ends) for _ in range(end - starts[k]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class BalancedPipeline:
     """The stages before, as many layers in each, and after they were balanced."""
@@ -80,37 +111,27 @@ class BalancedPipeline:
 
 
 def balanced_pipeline(
-    graph: Graph,
-    num_layers: int,
+    step: LayeredStep,
     num_stages: int,
     *,
     target: Target,
     schedule: PipelineSchedule,
     training: bool,
     options: CostOptions,
-    together: Collection[tuple[int, int]] = (),
-    state_share: float = 0.0,
 ) -> BalancedPipeline:
-    """Models the layers of a step, balances stages of them, and models the pipelines these make.
-
-    Args:
-        graph: The step, traced with layer k in the scope of stage k.
-        together: First and last layer of runs that may not be cut, as they share variables.
-        state_share: Bytes of the optimizer's state for each byte of gradients that the step does
-            not show.
-    """
-    layers = layer_costs(graph, num_layers, target, options, state_share=state_share)
+    """Models the layers of a step, balances stages of them, and models the pipelines these make."""
+    layers = layer_costs(step, target, options)
     stashes = _stashes(num_stages, schedule, training=training)
+    together = step.together
 
     def planned(ends: Sequence[int]) -> PlannedSplit:
         return planned_split(
-            graph,
+            step.graph,
             ends,
             target=target,
             schedule=schedule,
             training=training,
             options=options,
-            state_share=state_share,
         )
 
     even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
@@ -137,6 +158,59 @@ def balanced_pipeline(
     return BalancedPipeline(layers=layers, before=before, after=after)
 
 
+def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> int:
+    """Returns so many micro-batches that all stages come to keep what they ever do."""
+    return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
+
+
+def planned_split(
+    graph: Graph,
+    ends: Sequence[int],
+    *,
+    target: Target,
+    schedule: PipelineSchedule,
+    training: bool,
+    options: CostOptions,
+) -> PlannedSplit:
+    """Models the pipeline that a split makes, with layer k of the trace in the scope of stage k."""
+    count = num_micro_batches(len(ends), schedule, training=training)
+    pipeline = Pipeline(device_mapping=tuple(range(len(ends))), schedule=schedule)
+    chosen = replace(
+        options,
+        pipeline=pipeline,
+        gradient_accumulation_count=count if training else 1,
+        steps_per_execution=count,
+    )
+    model = model_graph("", graph_in_stages(graph, ends), target, chosen)
+    assert model.pipeline_run is not None, "it has a pipeline"
+    return PlannedSplit(
+        ends=tuple(ends),
+        cycles=model.pipeline_run.stage_cycles,
+        # A pipeline of three stages has four IPUs, of which the last one holds nothing.
+        tile_bytes=tuple(int(peak) for peak in model.memory.max_bytes_by_ipu[: len(ends)]),
+        capacity=target.tile_bytes,
+    )
+
+
+def graph_in_stages(graph: Graph, ends: Sequence[int]) -> Graph:
+    """Returns a graph of layers, each in the scope of a stage, with those of a split instead."""
+    starts = (0, *ends)
+    return _in_stages(
+        graph, {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
+    )
+
+
+def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
+    """Returns a graph whose layers were stages, with the stage of each layer."""
+    return replace(
+        graph,
+        ops=tuple(
+            one if one.stage is None else replace(one, stage=stages[one.stage]) for one in graph.ops
+        ),
+        functions={name: _in_stages(each, stages) for name, each in graph.functions.items()},
+    )
+
+
 def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
     return PipelinePlan(
         device_mapping=tuple(range(num_stages)),
@@ -146,22 +220,15 @@ def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> 
     ).stash_counts
 
 
-def layer_costs(
-    graph: Graph,
-    num_layers: int,
-    target: Target,
-    options: CostOptions,
-    *,
-    state_share: float = 0.0,
-) -> tuple[LayerCost, ...]:
-    """Models a step whose layers were traced as if each, layer k, were the stage k by itself."""
+def layer_costs(step: LayeredStep, target: Target, options: CostOptions) -> tuple[LayerCost, ...]:
+    """Models the layers of a step, as if each were a stage by itself."""
     # Sequential takes any number of micro-batches, and has no stashes, which depend on the
     # split.
     each = Pipeline(
-        device_mapping=tuple(range(max(num_layers, 2))), schedule=PipelineSchedule.Sequential
+        device_mapping=tuple(range(max(step.num_layers, 2))), schedule=PipelineSchedule.Sequential
     )
     model = ModelledProgram(
-        name="", graph=graph, target=target, options=replace(options, pipeline=each)
+        name="", graph=step.graph, target=target, options=replace(options, pipeline=each)
     )
     for model_pass in (
         *READING_PASSES,
@@ -171,10 +238,10 @@ def layer_costs(
         estimate_cycles,
     ):
         model = model_pass(model)
-    return _summed(model, num_layers, state_share)
+    return _summed(model, step.num_layers)
 
 
-def _summed(model: ModelledProgram, num_layers: int, state_share: float) -> tuple[LayerCost, ...]:
+def _summed(model: ModelledProgram, num_layers: int) -> tuple[LayerCost, ...]:
     program = model.program
     cycles, variables, activations = ([0] * num_layers for _ in range(3))
     for one, cost in zip(program.compute_sets, model.costs, strict=True):
@@ -182,8 +249,7 @@ def _summed(model: ModelledProgram, num_layers: int, state_share: float) -> tupl
             cycles[one.stage] += cost.cycles * one.repeat
     for value in program.values.values():
         if value.role == "variable":
-            states = state_share if value.is_accumulator else 0
-            variables[value.ipu] += value.spec.nbytes + int(value.spec.nbytes * states)
+            variables[value.ipu] += value.spec.nbytes
     makers, reached = _reach(program)
     for name in _kept_for_gradient(program) & makers.keys():
         activations[makers[name]] += program.values[name].spec.nbytes

@@ -14,10 +14,13 @@ class Fix:
     """A change of a program that needs less memory.
 
     Args:
-        changes: Arguments to give `profile` besides, by name: options of `CostOptions`, or
-            `batch_size`.
+        changes: Arguments to give `profile` besides, by name: options of `CostOptions`,
+            `batch_size`, or `pipeline_stages`, the number of stages to ask `suggest_pipeline`
+            for.
         max_tile_bytes: Bytes on the fullest tile.
         seconds_per_sample: Time of a step by the samples of its batch.
+        is_close: Whether the bytes are too close to those of a tile to say, by the model's errors,
+            if it fits.
         excess_code_bytes: Bytes of instructions that find no room where a tile can execute them,
             however few bytes the tile needs in all.
     """
@@ -27,6 +30,11 @@ class Fix:
     fits: bool
     seconds_per_sample: float
     excess_code_bytes: int = 0
+    is_close: bool = False
+
+    @property
+    def clearly_fits(self) -> bool:
+        return self.fits and not self.is_close
 
     @property
     def name(self) -> str:
@@ -46,6 +54,8 @@ class Fix:
 
     def __str__(self) -> str:
         verdict = "fits" if self.fits else "does not fit either"
+        if self.is_close:
+            verdict = f"{verdict}, but too closely to say"
         if self.excess_code_bytes:
             verdict = f"{verdict} ({self.excess_code_bytes:,} bytes of code are too many)"
         return (
@@ -61,6 +71,11 @@ def is_mostly_single(graph: Graph) -> bool:
         if op.kind == "parameter":
             sizes.update({spec.dtype: spec.nbytes for spec in op.outputs})
     return sizes["float32"] > sizes["float16"]
+
+
+def is_training_step(graph: Graph) -> bool:
+    """Whether a step has a gradient."""
+    return any(op.backward for op in graph.ops)
 
 
 def num_layers(graph: Graph) -> int:
@@ -81,17 +96,21 @@ def num_layers(graph: Graph) -> int:
 
 def in_words(changes: Mapping[str, Any]) -> str:
     """Returns changes of a program, of which there is at least one, as a sentence names them."""
-    *first, last = [_in_words(name, value) for name, value in changes.items()]
+    *first, last = filter(None, [_in_words(name, value) for name, value in changes.items()])
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _in_words(name: str, value: Any) -> str:
     words = {
+        "place_ops_on_io_tiles": "",
+        "infeed_dtype": f"data in {value}",
+        "num_io_tiles": f"{value} tiles for input and output",
         "available_memory_proportion": f"availableMemoryProportion {value}",
         "batch_size": f"batch size {value}",
         "dtype": str(value),
         "gradient_accumulation_count": f"{value} steps between weight updates",
         "num_ipus": f"the layers on {value} IPUs",
+        "pipeline_stages": f"a pipeline of {value} stages",
         "recomputation": "recomputation" if value else "no recomputation",
         "stage_splits": f"{value} stages in place of each",
         "steps_per_execution": f"{value} steps per execution",

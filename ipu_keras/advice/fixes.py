@@ -1,24 +1,16 @@
 """Finds what would make a program fit that does not, each remedy modelled."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.changes import Fix, is_mostly_single, num_layers
-from ipu_keras.cost.cost_options import CostOptions
+from ipu_keras.advice.changed_programs import ON_MORE_IPUS, ChangedPrograms
+from ipu_keras.advice.changes import Fix, is_mostly_single
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
-from ipu_keras.cost.pipeline.pipeline_run import is_training
-from ipu_keras.cost.pipeline.schedule import overlap
-from ipu_keras.ir import Graph
+from ipu_keras.cost.passes import model_graph
+from ipu_keras.ir import Graph, Variants
 
-# The largest machine that the emulator has.
-_MAX_IPUS = 16
 # How often a proportion is halved: less memory for temporaries costs more and more time.
 _PROPORTION_HALVINGS = 2
-# Options that put a program on more IPUs.
-_ON_MORE_IPUS = frozenset({"num_ipus", "stage_splits"})
 # Share of the bytes that are too many: what saves less is worth a try with others, but no line.
 _LEAST_SAVING = 0.1
 # Tracing a step takes longer than all its modelling.
@@ -30,40 +22,55 @@ def suggest_fixes(
     *,
     batch_size: int = 1,
     trace: Callable[[int], Graph | None] | None = None,
+    variants: Variants | None = None,
+    is_close: Callable[[int], bool] = lambda num_bytes: False,
 ) -> tuple[Fix, ...]:
     """Models what might help a program that does not fit.
 
-    Tried are float16 for all numbers, recomputation, halves of the proportion of memory that
-    products may take, powers of two of IPUs or, in a pipeline, of stages in place of each, and
-    halves of the batch: of each, the least that fits. If none fits, those that help are
-    combined, with more and more IPUs. What fits comes first, and of that what takes the least
-    time per sample.
+    Tried are float16, recomputation, halves of the proportion of memory that products may take,
+    powers of two of IPUs or, in a pipeline, of stages in place of each, and halves of the batch:
+    of each, the least that fits. If none fits, those that help are combined, with more and more
+    IPUs. What fits comes first, and of that what takes the least time per sample.
 
     Args:
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
             Smaller batches are only tried with it.
+        variants: How else a Keras model could be written: layers have another dtype, and more
+            IPUs are stages of a balanced pipeline. Other programs change all of their numbers, and
+            share layers among IPUs or cut the stages that there are.
+        is_close: Whether bytes of the fullest tile are too close to those it has to say if a
+            program fits. What fits so closely does not end the search.
     """
     if model.memory.fits:
         return ()
-    search = _Search(model, batch_size)
+    search = _Search(model, batch_size, variants, is_close)
     fixes = list(search.alone())
     if trace is not None:
         fixes += search.with_smaller_batch(trace)
-    if not any(fix.fits for fix in fixes):
+    if not any(fix.clearly_fits for fix in fixes):
         fixes += search.combined(fixes)
     worth = [fix for fix in fixes if _is_better(fix, model.memory.max_tile_bytes, model)]
-    return tuple(sorted(worth, key=lambda fix: (not fix.fits, fix.seconds_per_sample, fix.name)))
+    return tuple(sorted(worth, key=_rank))
+
+
+def _rank(fix: Fix) -> tuple[bool, bool, float, str]:
+    return not fix.clearly_fits, not fix.fits, fix.seconds_per_sample, fix.name
 
 
 class _Search:
-    """Models changes of one program, whose first passes are run once for many of them."""
+    """Looks for changes that need less memory."""
 
-    def __init__(self, model: ModelledProgram, batch_size: int):
+    def __init__(
+        self,
+        model: ModelledProgram,
+        batch_size: int,
+        variants: Variants | None,
+        is_close: Callable[[int], bool],
+    ):
         self._model = model
+        self._is_close = is_close
         self._batch_size = batch_size
-        # Models by options, which have no hash, after the first passes: these do not know how
-        # many IPUs share the layers, so their results serve all numbers of IPUs.
-        self._read: list[tuple[CostOptions, ModelledProgram]] = []
+        self._changed = ChangedPrograms(model, variants)
 
     def alone(self) -> Iterator[Fix]:
         """Yields each option by itself."""
@@ -75,16 +82,16 @@ class _Search:
         proportion = options.available_memory_proportion
         halves = [round(proportion / 2**k, 6) for k in range(1, _PROPORTION_HALVINGS + 1)]
         yield from self._least([{"available_memory_proportion": half} for half in halves])
-        yield from self._least(self._more_ipus())
+        yield from self._least(self._changed.to_more_ipus())
 
     def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
         """Yields all options together that help alone, with more and more IPUs."""
         helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
-        apart = [changes for changes in helpful if not _ON_MORE_IPUS & changes.keys()]
+        apart = [changes for changes in helpful if not ON_MORE_IPUS & changes.keys()]
         together = {name: value for changes in apart for name, value in changes.items()}
         if not together:
             return
-        more = self._more_ipus() if len(apart) < len(helpful) else []
+        more = self._changed.to_more_ipus() if len(apart) < len(helpful) else []
         first = [together] if len(together) > 1 else []
         yield from self._least([*first, *({**together, **changes} for changes in more)])
 
@@ -108,7 +115,7 @@ class _Search:
             model = self._model
             smaller = model_graph(model.name, graph, model.target, model.options)
             best = self._fix({"batch_size": promising}, smaller, promising)
-            if best.fits or not smaller.memory.code_fits:
+            if best.clearly_fits or not smaller.memory.code_fits:
                 break
             known.append((promising, best.max_tile_bytes))
         if best is not None and best.max_tile_bytes < memory.max_tile_bytes:
@@ -125,74 +132,28 @@ class _Search:
         limit = self._model.memory.tile_bytes
         return next((b for b in halves if needed + (b - size) * slope <= limit), None)
 
-    def _more_ipus(self) -> list[dict[str, Any]]:
-        """Returns changes to twice as many IPUs, four times as many and so on."""
-        options = self._model.options
-        powers = [2**k for k in range(1, _MAX_IPUS.bit_length())]
-        powers = [power for power in powers if power * options.ipus_per_replica <= _MAX_IPUS]
-        if options.pipeline is None:
-            most = num_layers(self._model.graph) or _MAX_IPUS
-            counts = (power * options.num_ipus for power in powers)
-            return [{"num_ipus": count} for count in counts if count <= most]
-        return [self._finer_pipeline(power * options.stage_splits) for power in powers]
-
-    def _finer_pipeline(self, splits: int) -> dict[str, Any]:
-        """Returns more stages, and as many more micro-batches as their schedule needs."""
-        model, changes = self._model, {"stage_splits": splits}
-        pipeline = replace(model.options, stage_splits=splits).pipeline_as_cut
-        assert pipeline is not None, "only pipelines have finer ones"
-        training = is_training(model.program)
-        multiple = overlap(pipeline.schedule, pipeline.device_mapping, training=training)
-        if model.num_micro_batches % multiple:
-            count = math.lcm(model.num_micro_batches, multiple)
-            if training:
-                changes["gradient_accumulation_count"] = count
-            changes["steps_per_execution"] = math.lcm(model.options.steps_per_execution, count)
-        return changes
-
     def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
         """Yields the first of some changes, each going further, that fits; else what helps most."""
         best: Fix | None = None
         for changes in candidates:
             try:
-                changed = self._changed(changes)
+                changed = self._changed.with_changes(changes)
             except ValueError:
                 break  # a stage has no more layers to be cut between
             fix = self._fix(changes, changed, self._batch_size)
-            if fix.fits:
+            if fix.clearly_fits:
                 yield fix
                 return
-            if best is None or _is_better(fix, best.max_tile_bytes, self._model):
+            if best is None or (
+                not best.fits and _is_better(fix, best.max_tile_bytes, self._model)
+            ):
                 best = fix
-            if fix.max_tile_bytes > self._model.memory.max_tile_bytes:
+            if fix.max_tile_bytes > self._model.memory.max_tile_bytes and not (
+                ON_MORE_IPUS & changes.keys()
+            ):
                 break  # a step further would lead further away
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
-
-    def _as_read(self, options: CostOptions) -> CostOptions:
-        """Returns the options with those as they were that the first passes do not look at."""
-        # Branches are compared by their cycles, so their products have to be planned as chosen.
-        before = self._model.options
-        if any(op.kind == "conditional" for op in self._model.graph.walk()):
-            return replace(options, num_ipus=1)
-        return replace(
-            options,
-            num_ipus=1,
-            available_memory_proportion=before.available_memory_proportion,
-        )
-
-    def _changed(self, changes: Mapping[str, Any]) -> ModelledProgram:
-        options = replace(self._model.options, **changes)
-        shared = self._as_read(options)
-        read = next((model for known, model in self._read if known == shared), None)
-        if read is None:
-            before = self._model
-            model = ModelledProgram(
-                name=before.name, graph=before.graph, target=before.target, options=options
-            )
-            read = _after(READING_PASSES, model)
-            self._read.append((shared, read))
-        return _after(MODEL_PASSES[len(READING_PASSES) :], replace(read, options=options))
 
     def _fix(self, changes: Mapping[str, Any], model: ModelledProgram, batch_size: int) -> Fix:
         seconds = model.cycles_per_step / model.target.clock_hz
@@ -202,6 +163,7 @@ class _Search:
             fits=model.memory.fits,
             excess_code_bytes=max(model.memory.code_bytes - model.memory.code_region_bytes, 0),
             seconds_per_sample=seconds / batch_size,
+            is_close=self._is_close(model.memory.max_tile_bytes),
         )
 
 
@@ -209,11 +171,3 @@ def _is_better(fix: Fix, needed: int, model: ModelledProgram) -> bool:
     """Whether a fix makes the model fit, or is clearly nearer to that than the bytes needed."""
     excess = needed - model.memory.tile_bytes
     return fix.fits or fix.max_tile_bytes <= needed - _LEAST_SAVING * excess
-
-
-def _after(
-    passes: Sequence[Callable[[ModelledProgram], ModelledProgram]], model: ModelledProgram
-) -> ModelledProgram:
-    for model_pass in passes:
-        model = model_pass(model)
-    return model

@@ -205,6 +205,7 @@ class _Computation:
         self._programs: tuple[GraphProgram, ...] = ()
         self._concrete: Any = None
         self._shards = self._num_replicas = 1
+        self._world = SYSTEM.joint_world
         # How it computes halves; `None` if there are none in it.
         self._numerics: Numerics | None = None
         self._results: list[tf.Tensor] = []
@@ -258,7 +259,7 @@ class _Computation:
         num_ipus = len(self._device.ipus) or self._needs.num_ipus
         with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
             concrete = traced_where_variables_are_made(self._function, specs, self._name)
-        self._concrete = concrete
+        self._concrete, self._world = concrete, SYSTEM.joint_world
         self._shards = num_shards_of(concrete.graph)
         self._num_replicas = self._place.num_replicas_with_shards(self._shards)
 
@@ -294,7 +295,9 @@ class _Computation:
             num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         except ValueError:
             return  # the error is raised when it runs
-        has_changed = self._numerics not in (None, SYSTEM.numerics)
+        has_changed = (
+            self._numerics not in (None, SYSTEM.numerics) or self._world != SYSTEM.joint_world
+        )
         if num_replicas != self._num_replicas or has_changed:
             with self._changing(), self._traces.again():
                 self._trace()

@@ -88,7 +88,7 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
         program.synchronize()
         if program.begun is not None:
             program.begun.begin()
-    with device.engine.running():
+    with device.engine.running([program.executable for program in programs]):
         yield
     for program in programs:
         program.note_execution()
@@ -446,6 +446,7 @@ def _program(work: GraphWork, step: StepInAGraph, found: StepResults, num_replic
         update=None if step.update is None else refuse_another_trace,
         accumulation=work.accumulation,
         num_replicas=num_replicas,
+        num_processes=1 if found.own_updates else SYSTEM.joint_world.size,
         own_updates=found.own_updates,
         pipeline=work.pipeline,
         carried=tuple(map(_spec_of, work.carried)),

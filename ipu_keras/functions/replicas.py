@@ -71,7 +71,9 @@ def run_by_all(
     num_replicas = place.num_replicas_with_shards(num_shards_of(concrete.graph))
     programs = programs_in(concrete.graph)
     is_each_alone = EXCHANGES & graph.kinds or concrete.graph.get_collection(_FEEDS)
-    if num_replicas == 1 or not (is_each_alone or _are_shared(concrete, programs)):
+    if num_replicas == 1 and not EXCHANGES & graph.kinds:  # which it may do with other processes
+        return None
+    if not (is_each_alone or _are_shared(concrete, programs)):
         return None
     if any(one.num_replicas != num_replicas for one in programs):
         if is_each_alone:

@@ -7,8 +7,10 @@ import tensorflow as tf
 from ipu_keras.horovod import initialized_world
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.machine.world import World
+from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
 from ipu_keras.processes.process_collectives import all_reduce, broadcast
 from ipu_keras.settings.arguments import checked_switch
+from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
 
 
 class IPUMultiReplicaStrategy(IPUStrategy):
@@ -102,7 +104,16 @@ class ExtendedToProcesses(IPUExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         values = [value for value, _ in value_destination_pairs]
-        return all_reduce(values) if self._adds_up else values
+        if not self._adds_up:
+            return values
+        # In a user's function each replica of a process asks for it, and elsewhere the host has
+        # added up what they have.
+        if is_for_all_replicas() and current_replicas() > 1:
+            groups = replica_groups(None, "replicas")
+            values = [all_reduce_sum(value, groups) for value in values]
+            if groups.num_replicas > current_replicas():
+                return values
+        return all_reduce(values)
 
 
 # The name of the class in the releases before 2.6.

@@ -14,10 +14,11 @@ from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
 from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
 from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.processes.process_collectives import all_reduce
 from ipu_keras.settings.arguments import divisors
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
-from ipu_keras.tracing import EXCHANGES
+from ipu_keras.tracing import EXCHANGES, graph_of
 from ipu_keras.tracing.extraction import ExtractedPart
 from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributed
 
@@ -93,6 +94,8 @@ class StepGraphs:
         # All replicas get the same results of an update, so none are kept for each.
         self._of_updates = [Collect(mode.value).of_stacked for mode in program.update_modes]
         self._exchanges = bool(EXCHANGES & plan.graph.kinds)
+        kinds = frozenset() if update is None else graph_of(update).kinds
+        self._update_exchanges = bool(EXCHANGES & kinds) and program.num_replicas == 1
         self._apart = (apart or program.own_updates) and program.num_replicas > 1
         self._use(step)
         # A gradient that depends on what steps write cannot be a result of the first part.
@@ -183,15 +186,27 @@ class StepGraphs:
         if self._apart:
             gradients = list(map(tf.unstack, found[num_results:]))
             if not self._program.own_updates:
-                gradients = [[tf.add_n(each)] * len(each) for each in gradients]
+                totals = self._over_processes([tf.add_n(each) for each in gradients])
+                gradients = [
+                    [total] * len(each) for total, each in zip(totals, gradients, strict=True)
+                ]
             by_replica = list(zip(*gradients, strict=True))
             replicate(self._update, len(by_replica), self._captures_of)(by_replica)
             return found[:num_results]
         in_parts = self._execution.is_compiled and not self.is_one_program
         update = _compiled(self._update) if in_parts else self._update
+        gradients = self._over_processes(found[num_results:])
         with self._rounded_alike():
-            updated = _flat(update)(found[num_results:])
+            if self._update_exchanges:
+                (updated,) = replicate(self._update, 1, self._captures_of)([gradients])
+                updated = tf.nest.flatten(updated)
+            else:
+                updated = _flat(update)(gradients)
         return found[:num_results] + updated
+
+    def _over_processes(self, gradients: Sequence[Any]) -> list[Any]:
+        """Adds up gradients over all processes, by one call for all of a type."""
+        return all_reduce(gradients) if self._program.num_processes > 1 else list(gradients)
 
     def _rounded_alike(self) -> contextlib.AbstractContextManager[None]:
         """While this is open, operations are made that all replicas share, and so round alike."""
@@ -225,7 +240,7 @@ class StepGraphs:
         num_feeds, num_results = len(self._program.infeed), len(self._results)
         feeds, carried = given[:num_feeds], given[num_feeds:]
         collect = self._kept
-        if self._program.num_replicas > 1:
+        if self._program.num_replicas > 1 or self._exchanges:
             found = self._together(feeds, collect, carried)
         else:
             run = _flat(self._as_run(self._step))

@@ -12,6 +12,8 @@ from ipu_keras.host.rewrites.all_rewrites import FUSED_BATCH_NORMS, Purpose, Rew
 from ipu_keras.host.rewrites.fused_batch_norms import batch_norms
 from ipu_keras.host.rewrites.replacement import undone
 from ipu_keras.ir import TensorSpec
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import World
 from ipu_keras.program import Program
 from ipu_keras.tracing import layer_scopes, replicated, traced_for_xla
 from ipu_keras.tracing.as_written import Replaced, as_written
@@ -102,7 +104,8 @@ def trace(program: Program, for_xla: bool, *, onednn: bool = False) -> TracedSte
 
     step.__name__ = f"{program.name}_step"
     purpose = Purpose(for_xla, onednn, program.fast_math, program.update is not None)
-    with rewriting(purpose, program.num_replicas) as found:
+    world = SYSTEM.world if program.num_processes > 1 else None
+    with rewriting(purpose, program.num_replicas, world=world) as found:
         given = (*program.infeed, *program.carried)
         concrete = _traced(step, [tf.TensorSpec(s.shape, s.dtype) for s in given])
         update = None
@@ -123,7 +126,11 @@ class Found:
 
 @contextlib.contextmanager
 def rewriting(
-    purpose: Purpose, num_replicas: int, *, shards: Shards = "refused"
+    purpose: Purpose,
+    num_replicas: int,
+    *,
+    shards: Shards = "refused",
+    world: World | None = None,
 ) -> Iterator[Found]:
     """While this is open, operations are traced as the host computes them best."""
     rewrites = rewrites_for(purpose)
@@ -131,7 +138,7 @@ def rewriting(
     # Callbacks of rewrites see an operation in the order in which they are opened, that of the
     # table.
     with ExitStack() as opened:
-        opened.enter_context(replicated(num_replicas, shards=shards))
+        opened.enter_context(replicated(num_replicas, shards=shards, world=world))
         replaced = [
             (rewrite, opened.enter_context(rewrite.replaces()))
             for rewrite in rewrites

@@ -14,5 +14,7 @@ from ipu_keras.ir.graph import POPLAR_CALL as POPLAR_CALL
 from ipu_keras.ir.graph import POPNN_ACTIVATIONS as POPNN_ACTIVATIONS
 from ipu_keras.ir.graph import RELU_GRADIENT as RELU_GRADIENT
 from ipu_keras.ir.graph import Graph as Graph
+from ipu_keras.ir.graph import LayeredStep as LayeredStep
 from ipu_keras.ir.graph import Op as Op
+from ipu_keras.ir.graph import Variants as Variants
 from ipu_keras.ir.tensor_spec import TensorSpec as TensorSpec

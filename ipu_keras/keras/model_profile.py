@@ -1,16 +1,23 @@
 """What a Keras model would cost on an IPU, without running it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.advice.budgets import Limits, Remedy, remedies
 from ipu_keras.advice.choices import combinations
 from ipu_keras.ir import Graph
 from ipu_keras.keras.extensions.layer_calls import graph_of
-from ipu_keras.keras.profiled import TraceKind, profiled
+from ipu_keras.keras.extensions.profiled import (
+    ProfiledFunction,
+    TraceKind,
+    profiled,
+    written_as_asked,
+)
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
@@ -19,8 +26,8 @@ from ipu_keras.profiling.given_options import (
     warn_of_idle,
     with_dtype_names,
 )
-from ipu_keras.profiling.models import first_axis
-from ipu_keras.profiling.reports import report_of, with_fixes
+from ipu_keras.profiling.models import first_axis, model_of
+from ipu_keras.profiling.reports import if_possible, report_of, with_fixes
 from ipu_keras.progress import showing
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.settings.arguments import name_or_none
@@ -55,8 +62,10 @@ def profile(
             and those of `CostOptions`: `available_memory_proportion`, `convolution_options` and
             `matmul_options` (as `poplar_options` of the configuration; what has no model gives a
             warning), `outlining`, `steps_per_execution` (by default that of `compile`, if stages
-            and accumulation allow it, as `fit` has it), `dtype` (`"float16"` or `"float32"`: all
-            floating point numbers of the step count as such, whatever the model has),
+            and accumulation allow it, as `fit` has it), `dtype` (`"float16"` or `"float32"`: a
+            model is traced as if its layers had been made under Keras's policy of that name, if it
+            can be made again from its configuration; otherwise, and of a function, all floating
+            point numbers of the step count as such),
             `recomputation` (`True`: activations are computed again for the gradient instead of
             kept) and `num_ipus` (1, 2, 4, ...: the layers are shared among so many IPUs, of which
             one computes at a time), `gradient_accumulation_count` (steps between two weight
@@ -96,18 +105,59 @@ def profile(
     size = options.pop("batch_size", size)
     size = None if size is None else checked_batch_size(size)
     own_name = name_or_none("name", options.pop("name", None))
+    note = subject.note(mode, len(specs))
     mode = subject.mode(mode, len(specs))
     given = options
-    options = subject.options(given, mode, specs)
+    options = with_dtype_names(subject.options(given, mode, specs))
     warn_of_idle(given)
 
     def trace(batch_size: int) -> Graph:
         return subject.traced(_with_batch_size(specs, batch_size), mode, options)[1]
 
     with showing("profile"):
+        dtype = options.get("dtype")
+        subject, options = written_as_asked(subject, options)
         name, graph = subject.traced(specs, mode, options)
         name = name if own_name is None else own_name
-        return with_fixes(report_of(name, graph, batch_size=size, **options), trace=trace)
+        report = replace(report_of(name, graph, batch_size=size, **options), note=note)
+        variants = subject.variants(specs, mode, options)
+        return _telling(with_fixes(report, trace=trace, variants=variants), dtype)
+
+
+def remedies_of(
+    report: Report,
+    limits: Limits,
+    model_or_function: keras.Model | Callable[..., Any],
+    *specs: Any,
+    mode: str | None = None,
+    **options: Any,
+) -> tuple[Remedy, ...]:
+    """Models what might help a program, which `profile` reported on, to keep limits.
+
+    The other arguments are those that `profile` was given for the report.
+    """
+    specs = _checked_specs(model_or_function, specs)
+    for name in ("name", "batch_size"):
+        options.pop(name, None)
+    subject = profiled(model_or_function)
+    mode = subject.mode(mode, len(specs))
+    options = with_dtype_names(subject.options(options, mode, specs))
+    subject, options = written_as_asked(subject, options)
+
+    def with_batch(size: int) -> Any:
+        try:
+            name, graph = subject.traced(_with_batch_size(specs, size), mode, options)
+            return model_of(name, graph, **options)
+        except Exception:
+            return None  # the step was written for one size; that is no failure of who asks
+
+    return remedies(
+        report.model,
+        limits,
+        batch_size=report.batch_size,
+        with_batch=with_batch,
+        variants=if_possible(subject.variants(specs, mode, options)),
+    )
 
 
 def what_if(
@@ -165,15 +215,25 @@ def what_if(
     with showing("what if"):
         for size, sized in given.items():
             # Tracing takes longest, so choices that only the cost model reads share a trace.
-            traced: dict[TraceKind, tuple[str, Graph]] = {}
+            traced: dict[tuple[ProfiledFunction, TraceKind], tuple[str, Graph]] = {}
             for chosen, options in zip(combined, complete, strict=True):
-                kind = TraceKind.of(options)
+                written, options = written_as_asked(subject, options)
+                kind = written, TraceKind.of(options)
                 if kind not in traced:
-                    traced[kind] = subject.traced(sized, mode, options)
+                    traced[kind] = written.traced(sized, mode, options)
                 name, graph = traced[kind]
                 report = report_of(name, graph, batch_size=size, **options)
+                report = _telling(report, chosen.get("dtype"))
                 rows.append(Choice({"batch_size": size, **chosen}, report))
     return WhatIf(tuple(rows))
+
+
+def _telling(report: Report, dtype: str | None) -> Report:
+    """Returns a report with the dtype among its options, which its trace has already."""
+    if dtype is None:
+        return report
+    model = replace(report.model, options=replace(report.model.options, dtype=dtype))
+    return replace(report, model=model)
 
 
 def _checked_specs(model_or_function: Any, specs: tuple) -> tuple:

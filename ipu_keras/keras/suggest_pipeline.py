@@ -1,18 +1,13 @@
 """Suggests which layers of a Keras model should be in which stage of a pipeline."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from ipu_keras.advice.balanced_pipeline import balanced_pipeline
-from ipu_keras.keras.extensions.call_observer import in_stages
 from ipu_keras.keras.extensions.model_extension import ModelExtension
-from ipu_keras.keras.extensions.pipeline_checks import resolved_stages
-from ipu_keras.keras.extensions.training import TrainingParts
-from ipu_keras.keras.profiled import ProfiledModel, profiled
+from ipu_keras.keras.extensions.profiled import ProfiledModel, profiled, written_as_asked
 from ipu_keras.profiling.given_options import model_options, target_of, warn_of_idle
 from ipu_keras.progress import phase, showing
 from ipu_keras.report.advice_tables import balance_table
@@ -48,8 +43,9 @@ def suggest_pipeline(
             made in an `IPUStrategy`'s scope, this and `options` default to what the active
             `IPUConfig` says.
         schedule: Schedule of the pipeline, which says how many activations wait.
-        **options: Fields of `CostOptions`: `available_memory_proportion`, `dtype`,
-            `gradient_accumulation_count` (2 if a model is trained), `num_replicas`.
+        **options: Those of `profile` that are fields of `CostOptions`, such as `dtype`,
+            `recomputation`, `available_memory_proportion`, `num_replicas` and
+            `gradient_accumulation_count` (2 if a model is trained).
 
     Returns:
         A list as `set_pipeline_stage_assignment` takes it: for a Sequential model the stage of
@@ -69,6 +65,13 @@ def suggest_pipeline(
     Stages of ...
     [0, 0, 1, 1]
     """
+    _check_model(model)
+    subject = profiled(model)
+    assert isinstance(subject, ProfiledModel)
+    mode = subject.mode(mode, len(specs))
+    if not model.built:
+        # Layers of a model with a `call` of its own are known once it is built.
+        subject.built(specs, mode)
     assignments, layers = _layers_of(model)
     num_stages = integer_in(num_ipus)
     if num_stages is None or num_stages < 2:
@@ -86,47 +89,47 @@ def suggest_pipeline(
             "`schedule` must be a PipelineSchedule, such as PipelineSchedule.Grouped. "
             f"Received: schedule={schedule!r}"
         )
-    subject = profiled(model)
-    assert isinstance(subject, ProfiledModel)
     configured = subject.configured()
     configured_target = configured.pop("target", None)
     hardware = target_of(configured_target if target is None else target)
     # Checked before the trace, which takes the longest.
     model_options({**configured, **options})
+    warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
     with showing("suggest pipeline"):
-        name, graph = subject.traced_step(specs, mode, _step_by_layer)
-        training = name.endswith(".train")
+        training = mode == "train"
         count = 2 if training else 1
-        chosen = model_options({"gradient_accumulation_count": count, **configured, **options})
-        warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
+        given = {"gradient_accumulation_count": count, **configured, **options}
+        subject, given = written_as_asked(subject, given)
+        chosen = model_options(given)
+        step = subject.by_layer(specs, mode, num_replicas=chosen.num_replicas)
         with phase("balance stages"):
             found = balanced_pipeline(
-                graph,
-                len(layers),
+                step,
                 num_stages,
                 target=hardware.without_tiles(chosen.num_io_tiles),
                 schedule=schedule,
                 training=training,
                 options=chosen,
-                together=_together(layers),
-                state_share=_state_share(model) if training else 0.0,
             )
-    table = balance_table(f"Stages of {name}, cycles for a micro-batch", found)
+    table = balance_table(f"Stages of {model.name}.{mode}, cycles for a micro-batch", found)
     print(rendered(table), end="")
     return _assigned(assignments, found.after.stages)
 
 
-def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]:
-    """Returns the assignments of a model, None if it is Sequential, and the layer of each."""
-    if isinstance(model, keras.Sequential):
-        return None, list(model.layers)
-    if not isinstance(model, ModelExtension):
+def _check_model(model: Any) -> None:
+    if not isinstance(model, keras.Sequential | ModelExtension):
         error = ValueError if isinstance(model, keras.Model) else TypeError
         raise error(
             "`model` must be a Sequential model, or another that was made in an IPUStrategy's "
             "scope, which has `get_pipeline_stage_assignment`. "
             f"Received: model={model!r} of type {type(model).__name__}"
         )
+
+
+def _layers_of(model: keras.Model) -> tuple[list[Any] | None, list[keras.Layer]]:
+    """Returns the assignments of a model, None if it is Sequential, and the layer of each."""
+    if isinstance(model, keras.Sequential):
+        return None, list(model.layers)
     assignments = list(model.get_pipeline_stage_assignment())
     return assignments, [one.layer for one in assignments]
 
@@ -137,46 +140,3 @@ def _assigned(assignments: list[Any] | None, stages: Sequence[int]) -> list[Any]
     for assignment, stage in zip(assignments, stages, strict=True):
         assignment.pipeline_stage = stage
     return assignments
-
-
-def _together(layers: Sequence[keras.Layer]) -> list[tuple[int, int]]:
-    """Returns the runs of positions that share a layer's weights, and so must share an IPU."""
-    calls: dict[int, list[int]] = {}
-    for position, layer in enumerate(layers):
-        if layer.weights:
-            calls.setdefault(id(layer), []).append(position)
-    return [(found[0], found[-1]) for found in calls.values() if len(found) > 1]
-
-
-def _state_share(model: keras.Model) -> float:
-    """Returns the bytes of the optimizer's state for each byte of what it trains."""
-    states = sum(_num_bytes(variable) for variable in model.optimizer.variables)
-    weights = sum(_num_bytes(variable) for variable in model.trainable_variables)
-    return states / max(weights, 1)
-
-
-def _num_bytes(variable: Any) -> int:
-    return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
-
-
-def _step_by_layer(subject: ProfiledModel, mode: str) -> Callable[[Any], Any]:
-    """Returns the step with the k-th call of a layer traced in the scope of stage k.
-
-    Weights are updated by gradient descent: the optimizer's work belongs to no stage, and
-    tracing it takes as long as the rest.
-    """
-    calls = subject.calls()
-    num_layers = sum(call.is_layer for call in calls)
-    stages = resolved_stages(calls, range(num_layers))
-    step = subject.step_with_update(mode, _descend)
-
-    def step_by_layer(data: Any) -> Any:
-        with in_stages(subject.model, calls, stages):
-            return step(data)
-
-    return step_by_layer
-
-
-def _descend(training: TrainingParts, gradients: Sequence[tf.Tensor]) -> None:
-    for gradient, weight in zip(gradients, training.trained, strict=True):
-        weight.assign_sub(tf.cast(gradient, weight.dtype))

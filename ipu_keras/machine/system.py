@@ -4,6 +4,7 @@
 makes devices appear in TensorFlow, so that nothing here needs TensorFlow.
 """
 
+import contextlib
 import itertools
 import re
 import threading
@@ -62,6 +63,10 @@ _NONE: Mapping[int, int] = MappingProxyType({})
 _DEVICE_NAME = r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?/?(?:device:)?{kind}(?::(\d+))?"
 
 Refuse = Callable[[str], Exception]
+
+
+def _by_itself(what: Callable[[], str]) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,7 @@ class System:
         self._acquired: dict[int, weakref.ref[DeviceConfiguration]] = {}
         self._world = ALONE
         self._communicator: Any = None
+        self._executing: Callable[[Callable[[], str]], Any] = _by_itself
 
     @property
     def world(self) -> World:
@@ -158,9 +164,34 @@ class System:
         """What joins the processes; `None` before they have joined."""
         return self._communicator
 
-    def join(self, world: World, communicator: Any) -> None:
-        """Notes that this process has joined others, or runs by itself again."""
+    @property
+    def joint_world(self) -> World:
+        """The processes whose replicas are those of one application, by the configuration.
+
+        It is this one alone unless `experimental.multi_replica_distribution` counts several.
+        """
+        if self._config is None:
+            return ALONE
+        count = self._config.experimental.multi_replica_distribution.process_count
+        return self._world if count > 1 else ALONE
+
+    def join(
+        self,
+        world: World,
+        communicator: Any,
+        executing: Callable[[Callable[[], str]], Any] | None = None,
+    ) -> None:
+        """Notes that this process has joined others, or runs by itself again.
+
+        Args:
+            executing: Takes what says in words what is executed, and makes the context of that.
+        """
         self._world, self._communicator = world, communicator
+        self._executing = executing or _by_itself
+
+    def executing(self, what: Callable[[], str]) -> Any:
+        """Returns a context in which an execution runs, which other processes should run too."""
+        return self._executing(what)
 
     @property
     def devices(self) -> tuple[DeviceConfiguration, ...]:

@@ -16,6 +16,7 @@ from ipu_keras.tracing.poplar_operation import differentiable
 from ipu_keras.tracing.replication import (
     Collective,
     ReplicaGroups,
+    all_replicas,
     current_replicas,
     mark,
     mark_alone,
@@ -34,7 +35,7 @@ def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
     `size` is the number of replicas in a group, a divisor of all, or None for all of them;
     `argument` is its name in the error.
     """
-    num_replicas = current_replicas()
+    num_replicas = all_replicas()
     if size is None:
         return ReplicaGroups(num_replicas, num_replicas)
     count = integer_in(size)
@@ -46,6 +47,11 @@ def replica_groups(size: int | None, argument: str) -> ReplicaGroups:
             f"Received: {received(argument, size)} in a program of {num_replicas} replica(s)"
         )
     return ReplicaGroups(num_replicas, count)
+
+
+def groups_of_process() -> ReplicaGroups:
+    """Returns one group of the replicas that are traced for, without those of other processes."""
+    return ReplicaGroups(current_replicas(), current_replicas())
 
 
 def all_reduce_sum(x: Any, groups: ReplicaGroups, name: str | None = None) -> tf.Tensor:
@@ -185,7 +191,7 @@ def _mark(x: tf.Tensor, collective: Collective, shape: Any, name: str | None) ->
 
 
 def _alone(x: tf.Tensor) -> tf.Tensor:
-    if current_replicas() == 1:
+    if all_replicas() == 1:
         mark_alone()
     return x
 
@@ -198,7 +204,7 @@ def _tensor(x: Any, dtypes: Collection[str], name: str) -> tf.Tensor:
             f"Received: `x`, a tensor of {x.dtype.name}"
         )
     # While a model is made, Keras calls layers with an open batch size; there are no replicas yet.
-    if current_replicas() > 1 and not x.shape.is_fully_defined():
+    if all_replicas() > 1 and not x.shape.is_fully_defined():
         raise ValueError(
             f"`{name}` takes tensors whose shape is fully defined, as IPU programs are static. "
             f"Give every dimension. Received: `x` of shape {x.shape}"

@@ -13,7 +13,7 @@ from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.argument_checks import check_integer, check_number
-from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
+from ipu_keras.ops.collectives import all_reduce_sum, groups_of_process
 from ipu_keras.settings.arguments import MOST
 from ipu_keras.tracing.poplar_operation import differentiable, poplar_operation
 from ipu_keras.tracing.replication import current_replicas
@@ -145,7 +145,7 @@ class HostEmbeddingOptimizerSpec:
             def gradient(upstream):
                 # The sum of zeros waits until all replicas have looked the table up. It is all
                 # that they exchange: each sends its own gradient to the host.
-                done = all_reduce_sum(zero, replica_groups(None, "replicas"))
+                done = all_reduce_sum(zero, groups_of_process())
                 with tf.control_dependencies([done, *_before_update(name)]):
                     rows_read = indices + tf.cast(done, indices.dtype)
                     update = self._update(embedding_tensor, rows_read, upstream, slot_vars)

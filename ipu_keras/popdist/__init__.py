@@ -5,9 +5,11 @@ The replicas of an application are spread evenly over its instances, which are p
 """
 
 import os
+from collections.abc import Callable, Collection
+from typing import Any
 
 from ipu_keras.config import IPUConfig
-from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.system import LISTING, SYSTEM
 from ipu_keras.processes.joining import joined
 
 _NUM_TOTAL_REPLICAS = "POPDIST_NUM_TOTAL_REPLICAS"
@@ -77,6 +79,51 @@ def getReplicaIndexOffset() -> int:
     """Returns the number of this instance's first replica among those of all instances."""
     rank = joined().rank if isPopdistEnvSet() else 0
     return rank * getNumLocalReplicas()
+
+
+def getDeviceId() -> int:
+    """Returns the number of the device with the IPUs of this instance, as `select_ipus` takes it.
+
+    Each instance has an emulated machine of its own, whose first device of so many IPUs it gets.
+
+    Raises:
+        RuntimeError: No device has so many IPUs.
+
+    Example:
+
+    >>> getDeviceId()
+    0
+    """
+    num_ipus = getNumLocalReplicas() * getNumIpusPerReplica()
+    for number, ipus in enumerate(LISTING):
+        if len(ipus) == num_ipus:
+            return number
+    raise RuntimeError(
+        "Devices have 1, 2, 4, 8 or 16 IPUs. Received: an instance of "
+        f"{getNumLocalReplicas()} replicas of {getNumIpusPerReplica()} IPUs each"
+    )
+
+
+def execute_on_instances(
+    instances: Collection[int], function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Calls a function in some instances, and does nothing in the others.
+
+    Args:
+        instances: The numbers of these instances.
+        function: The function to call.
+        args: What the function is called with, in these instances only.
+        kwargs: The same by name.
+
+    Returns:
+        What the function returns; `None` in the other instances.
+
+    Example:
+
+    >>> execute_on_instances({0}, max, 1, 2)
+    2
+    """
+    return function(*args, **kwargs) if getInstanceIndex() in instances else None
 
 
 def checkNumIpusPerReplica(num_ipus: int) -> None:

@@ -1,20 +1,24 @@
 """Joins the processes that a launcher such as `mpirun` has started."""
 
+import atexit
+import contextlib
 import ctypes
 import os
+import secrets
 import sys
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from ipu_keras._device import address_of
-from ipu_keras._mpi_calls import register, use
+from ipu_keras._mpi_calls import announce, conclude, leave, register, use
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import World
 
 # What calls of programs call.
 FUNCTION = "ipu_mpi_sum"
 
-_FUNCTIONS = ("MPI_Iallreduce", "MPI_Test", "MPI_Error_string")
+_FUNCTIONS = ("MPI_Iallreduce", "MPI_Isend", "MPI_Irecv", "MPI_Test", "MPI_Error_string")
 # MPI's types by the numbers that XLA has for types (`xla/ffi/api/c_api.h`).
 _TYPES = {4: "INT32_T", 5: "INT64_T", 8: "UINT32_T", 9: "UINT64_T", 11: "FLOAT", 12: "DOUBLE"}
 _FLOAT16 = 10
@@ -37,10 +41,20 @@ def joined() -> Any:
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
         _tell_programs(mpi, communicator)
         SYSTEM.join(
-            World(communicator.size, communicator.rank, local.size, local.rank), communicator
+            World(
+                communicator.size,
+                communicator.rank,
+                local.size,
+                local.rank,
+                communicator.bcast(secrets.randbits(64)),
+            ),
+            communicator,
+            _executing,
         )
         if communicator.size > 1:
             _end_all_with_an_error(communicator)
+            # Before mpi4py ends MPI, which waits for all processes.
+            atexit.register(_leave, communicator)
     return SYSTEM.communicator
 
 
@@ -83,12 +97,18 @@ def _tell_programs(mpi: Any, communicator: Any) -> None:
     half = getattr(mpi, "FLOAT16_T", mpi.DATATYPE_NULL)
     if half != mpi.DATATYPE_NULL:
         types[_FLOAT16] = half
+    agreeing = communicator.Dup()
+    agreeing.Set_errhandler(mpi.ERRORS_RETURN)
     is_open_mpi = "Open MPI" in mpi.Get_library_version()
     use(
         functions={
             name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS
         },
         comm=_handle(mpi, communicator),
+        agreeing=_handle(mpi, agreeing),
+        size=communicator.size,
+        rank=communicator.rank,
+        byte=_handle(mpi, mpi.BYTE),
         operation=_handle(mpi, mpi.SUM),
         # As the two families of libraries define MPI_IN_PLACE and MPI_STATUS_IGNORE.
         placed=1 if is_open_mpi else 2**64 - 1,
@@ -120,6 +140,8 @@ def _handle(mpi: Any, one: Any) -> int:
 def _end_all_with_an_error(communicator: Any) -> None:
     """Has an error that nobody handles end all processes, which would wait for this one."""
     before = sys.excepthook
+    if getattr(before, "ends_all_processes", False):
+        return
 
     def end(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -129,4 +151,22 @@ def _end_all_with_an_error(communicator: Any) -> None:
         print(f"{said}; all processes end", file=sys.stderr, flush=True)
         communicator.Abort(1)
 
+    end.ends_all_processes = True  # type: ignore[attr-defined]
     sys.excepthook = end
+
+
+@contextlib.contextmanager
+def _executing(what: Callable[[], str]) -> Iterator[None]:
+    """While this is open, an execution runs, on which its first call of MPI has all agree."""
+    announce(what())
+    try:
+        yield
+    finally:
+        conclude()
+
+
+def _leave(communicator: Any) -> None:
+    """Tells the other processes that this one ends, instead of having them wait for it."""
+    if not leave():
+        # One that was given up would be waited for without end.
+        communicator.Abort(1)

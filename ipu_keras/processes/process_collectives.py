@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.xla import call_module_of
 from ipu_keras.machine.system import SYSTEM
@@ -22,6 +23,8 @@ _TYPES = {
     "uint32": "ui32",
     "uint64": "ui64",
 }
+# Integers of as many bytes as a number with a floating point.
+_BITS = {2: tf.uint16, 4: tf.uint32, 8: tf.uint64}
 _MODULE = """module {{
   func.func public @main({parameters}) -> ({types}) {{
     {found}stablehlo.custom_call @{function}({given})
@@ -82,6 +85,21 @@ def all_gather(tensor: Any) -> tf.Tensor:
     return found
 
 
+def put_together(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the tensors of all processes, equally many of each and of one shape, in a graph.
+
+    They keep their bits, whatever their type.
+    """
+    dtype, world = values[0].dtype, SYSTEM.world
+    own = tf.stack(values)
+    if dtype.is_floating:
+        own = tf.bitcast(own, _BITS[dtype.size])
+    is_added = own.dtype.name in _TYPES
+    found = tf.cast(all_gather(own if is_added else tf.cast(own, tf.int32)), own.dtype)
+    found = tf.bitcast(found, dtype) if dtype.is_floating else found
+    return tf.unstack(found, len(values) * world.size)
+
+
 def broadcast(tensor: Any, root: int) -> tf.Tensor:
     """Returns the tensor of the process `root`, in all processes."""
     tensor = tf.convert_to_tensor(tensor)
@@ -106,8 +124,12 @@ def _sum_of(array: np.ndarray) -> np.ndarray:
 def _one_call(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Adds up tensors of one type by one call, behind the graph's last one."""
     dtype = tensors[0].dtype
-    calls = tf.compat.v1.get_default_graph().get_collection_ref(_LAST)
-    token = tf.cast(calls[-1], dtype) if calls else tf.zeros([], dtype)
+    graph = tf.compat.v1.get_default_graph()
+    calls = graph.get_collection_ref(_LAST)
+    # A function that a session calls does not follow what is in the session's own graph, such as
+    # initial values, which would be computed again whenever it runs.
+    follows = bool(calls) and (calls[-1].graph is graph or is_trace(calls[-1].graph))
+    token = tf.cast(calls[-1], dtype) if follows else tf.zeros([], dtype)
     given = [*tensors, token]
     *totals, token = call_module_of(given, version=9, module=_module_for(given))
     calls[:] = [token]

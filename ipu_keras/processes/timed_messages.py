@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_keras._mpi_calls import agree_on
 from ipu_keras.processes.joining import joined, patience
 
 # A process that is a little late is worth spinning for.
@@ -15,6 +16,7 @@ def gathered(array: np.ndarray) -> list[np.ndarray]:
     """Returns the arrays of all processes, by rank; their first axes may differ."""
     communicator = joined()
     own = np.asarray(array, order="C")  # a scalar stays one
+    agree_on(f"a message of {own.dtype}, rows of {list(own.shape[1:])}, to all")
     counts = np.empty(communicator.size, np.int64)
     _wait(communicator.Iallgather(np.array([own.nbytes]), counts))
     found = np.empty(counts.sum(), np.uint8)
@@ -27,6 +29,7 @@ def gathered(array: np.ndarray) -> list[np.ndarray]:
 def handed_on(array: np.ndarray, root: int) -> np.ndarray:
     """Returns the array of the process `root`, of the same shape and type in all processes."""
     found = np.array(array, order="C")
+    agree_on(f"a message of {found.dtype}{list(found.shape)} from rank {root}")
     _wait(joined().Ibcast(_bytes_of(found), root))
     return found
 

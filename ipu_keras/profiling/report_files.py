@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 
+from ipu_keras.advice.changed_programs import ON_MORE_IPUS
 from ipu_keras.profiling.models import export_model
 from ipu_keras.profiling.requested_outputs import RequestedOutputs
 from ipu_keras.program import DeviceChoices
@@ -141,7 +142,7 @@ def out_of_memory(report: Report, choices: DeviceChoices | None = None) -> str:
     remedies = fixes if report.fixes else "No change that was tried needs less memory."
     # Keras models get more IPUs by stages, other programs in ways that only their makers can
     # name.
-    if any({"num_ipus", "stage_splits"} & fix.changes.keys() for fix in report.fixes):
+    if any(ON_MORE_IPUS & fix.changes.keys() for fix in report.fixes):
         on_several = _ON_SEVERAL_IPUS if choices is None else choices.on_several_ipus
         remedies += f"\n{on_several}"
     return (

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ from ipu_keras.advice.fixes import suggest_fixes
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import short_name
-from ipu_keras.ir import Graph
+from ipu_keras.ir import Graph, Variants
 from ipu_keras.profiling.given_options import (
     MODEL_OPTIONS,
     check_names,
@@ -30,6 +30,9 @@ from ipu_keras.report.report import Report
 from ipu_keras.tracing import no_garbage_collection
 from ipu_keras.tracing.lowering import LoweringError
 
+Given = TypeVar("Given")
+Traced = TypeVar("Traced")
+
 # Options for a program that ran, whose number of steps is known.
 _LAST_REPORT_OPTIONS = (
     "target",
@@ -48,26 +51,46 @@ def report_of(name: str, graph: Graph, *, batch_size: int | None = None, **optio
 
 
 @no_garbage_collection()
-def with_fixes(report: Report, *, trace: Callable[[int], Graph]) -> Report:
+def with_fixes(
+    report: Report, *, trace: Callable[[int], Graph], variants: Variants | None = None
+) -> Report:
     """Adds to a report what would help, if its program does not fit.
 
     Args:
         trace: Traces the program's step for another batch size.
+        variants: How else the model could be written; `None` for functions.
     """
-
-    def trace_if_possible(size: int) -> Graph | None:
-        try:
-            return trace(size)
-        except (LoweringError, TypeError, ValueError, tf.errors.OpError):
-            return None  # the step was written for one size
-
     with phase("look for what would fit"):
         fixes = suggest_fixes(
             report.model,
             batch_size=report.batch_size or 1,
-            trace=trace_if_possible,
+            trace=_none_of_errors(trace),
+            variants=if_possible(variants),
+            is_close=report.is_close,
         )
     return replace(report, fixes=fixes)
+
+
+def if_possible(variants: Variants | None) -> Variants | None:
+    """Returns variants that are `None` where a model cannot be traced so."""
+    if variants is None:
+        return None
+    return Variants(
+        in_dtype=_none_of_errors(variants.in_dtype), by_layer=_none_of_errors(variants.by_layer)
+    )
+
+
+def _none_of_errors(trace: Callable[[Given], Traced]) -> Callable[[Given], Traced | None]:
+    """Returns a function that gives `None` if a step cannot be traced so."""
+
+    def traced(given: Given) -> Traced | None:
+        try:
+            return trace(given)
+        # A step may be written for one size, and users may override what has to be Keras's own.
+        except (LoweringError, RuntimeError, TypeError, ValueError, tf.errors.OpError):
+            return None
+
+    return traced
 
 
 def last_report(device: str | int = 0, **options: Any) -> Report:
@@ -130,4 +153,8 @@ def report_of_program(program: Program, model: ModelledProgram, batch_size: int 
         batch_size: Samples of one step on one replica; `None` if it has none.
     """
     report = Report.of(model, batch_size=batch_size)
-    return with_fixes(report, trace=lambda size: graph_of_program(program, size))
+    return with_fixes(
+        report,
+        trace=lambda size: graph_of_program(program, size),
+        variants=program.variants,
+    )

@@ -1,7 +1,9 @@
 """The result of compiling a program: what the engine can run."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from ipu_keras.ir import Graph, TensorSpec
@@ -61,3 +63,20 @@ class Executable:
     as_written: Callable[[], Any] = lambda: None
     cycle_count: CycleCount | None = None
     history: CompilationHistory = field(default_factory=CompilationHistory, compare=False)
+
+    @cached_property
+    def in_words(self) -> str:
+        """Name, steps, data and a digest of what is computed, of the same program always the same.
+
+        Names of operations are not in the digest: they count what a process has traced before.
+        """
+        program = self.program
+        fed = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in program.infeed) or "nothing"
+        computed = [(op.kind, op.outputs) for op in self.graph.walk()]
+        states = sorted((spec.shape, spec.dtype) for spec in self.variables)
+        content = repr((computed, states)).encode()
+        return (
+            f"{program.name} {hashlib.sha256(content).hexdigest()[:8]}, {program.repeat_count} "
+            f"step(s) of {program.num_replicas} replica(s), accumulated "
+            f"{program.accumulation.count}, fed {fed}"
+        )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ipu_keras.ir import TensorSpec
+from ipu_keras.ir import TensorSpec, Variants
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.machine.target import Target
 from ipu_keras.program.pipeline import Pipeline
@@ -86,6 +86,8 @@ class Program:
         accumulation: How often `update` runs, and on what.
         num_replicas: Copies of the program that run at the same time, each on data of its
             own. Batch k is for replica k modulo their number. `update` gets the sum over all.
+        num_processes: Processes that run the program together, over which that sum is as well;
+            1 if `update` sees to it, or nobody.
         own_updates: Whether `update` gets a replica's own gradients instead, and writes variables
             that each replica has for itself.
         compiled: `True` or `False` when the user asked for XLA or ruled it out, `None` to let
@@ -101,6 +103,7 @@ class Program:
         model_name: Name of the Keras model whose step it is; `None` if there is none.
         device_choices: What it is compiled for; `None` for what is configured.
         numerics: How it computes with halves.
+        variants: How else its model could be written, for advice; `None` if there is no model.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -119,6 +122,7 @@ class Program:
     update_modes: tuple[OutfeedMode, ...] = ()
     accumulation: Accumulation = Accumulation()
     num_replicas: int = 1
+    num_processes: int = 1
     own_updates: bool = False
     pipeline: Pipeline | None = None
     compiled: bool | None = None
@@ -129,6 +133,7 @@ class Program:
     model_name: str | None = None
     device_choices: DeviceChoices | None = None
     numerics: Numerics = field(default_factory=Numerics)
+    variants: Variants | None = None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

@@ -92,7 +92,11 @@ class Difference:
         write_atomically(Path(path), self._page().encode())
 
     def _page(self) -> str:
-        from ipu_keras.report.html_pictures import compared_liveness, compared_memory
+        from ipu_keras.report.html_pictures import (
+            broad_and_narrow,
+            compared_liveness,
+            compared_memory,
+        )
         from ipu_keras.report.html_templates import template_named
 
         before, after = self.curves
@@ -115,10 +119,10 @@ class Difference:
                 )
                 for name in self.layers
             },
-            memory_picture="" if drawn is None else compared_memory(*drawn),
+            memory_picture="" if drawn is None else broad_and_narrow(compared_memory, *drawn),
             liveness_picture=""
             if drawn is None or not (drawn[0].live and drawn[1].live)
-            else compared_liveness(*drawn),
+            else broad_and_narrow(compared_liveness, *drawn),
         )
 
     def __str__(self) -> str:

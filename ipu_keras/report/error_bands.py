@@ -155,19 +155,23 @@ class ErrorBands:
         """
         return tuple(self._sentences(target))
 
-    def fullest_tile_range(self, num_bytes: int) -> tuple[int, int] | None:
+    def fullest_tile_range(self, num_bytes: int) -> tuple[int, int]:
         """Returns the least and the most bytes that modelled ones stand for, by whole programs.
+
+        Both are those modelled if no program is known whose fullest tile is published.
 
         Args:
             num_bytes: Modelled bytes of the fullest tile.
-
-        Returns:
-            Both bytes; `None` if no program is known whose fullest tile is published.
         """
         ratios = [one.fullest_tile_bytes for one in self.programs if one.fullest_tile_bytes]
         if not ratios:
-            return None
+            return num_bytes, num_bytes
         return round(num_bytes / max(ratios)), round(num_bytes / min(ratios))
+
+    def is_close(self, num_bytes: int, tile_bytes: int) -> bool:
+        """Whether modelled bytes are too close to those of a tile to say if a program fits."""
+        figures = (num_bytes, *self.fullest_tile_range(num_bytes))
+        return len({each <= tile_bytes for each in figures}) > 1
 
     def _sentences(self, target: str) -> Iterator[str]:
         for reference, ipu in dict.fromkeys((one.reference, one.target) for one in self.programs):

@@ -34,6 +34,7 @@ class Figures:
     batch_size: int | None = None
     recompilations: tuple[Recompilation, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    note: str = ""
 
     def __post_init__(self) -> None:
         size = self.batch_size
@@ -185,8 +186,11 @@ class Figures:
 
         Without such errors, both are what is modelled.
         """
-        modelled = self.model.memory.max_tile_bytes
-        return self.error_bands.fullest_tile_range(modelled) or (modelled, modelled)
+        return self.error_bands.fullest_tile_range(self.model.memory.max_tile_bytes)
+
+    def is_close(self, num_bytes: int) -> bool:
+        """Whether so many bytes on the fullest tile are too close to say if a program fits."""
+        return self.error_bands.is_close(num_bytes, self.model.memory.tile_bytes)
 
     @property
     def verdict(self) -> str:
@@ -195,11 +199,11 @@ class Figures:
         It is too close to say if the model's answer, `fits`, holds for a part of
         `fullest_tile_range` only, or if the program does not fit by guessed bytes of code alone.
         """
-        memory, (least, most) = self.model.memory, self.fullest_tile_range
+        memory, (least, _) = self.model.memory, self.fullest_tile_range
         if not memory.code_fits:
             # How many bytes the code has is a guess, which has no error to compare with.
             return "does not fit" if least > memory.tile_bytes else "too close to say"
-        if least <= memory.tile_bytes < most:
+        if self.is_close(memory.max_tile_bytes):
             return "too close to say"
         return "fits" if memory.fits else "does not fit"
 
@@ -274,8 +278,8 @@ class Figures:
 
     def _on_verdict(self) -> Iterator[str]:
         """Yields what a close verdict depends on."""
-        memory, (least, most) = self.model.memory, self.fullest_tile_range
-        if least <= memory.tile_bytes < most:
+        least, most = self.fullest_tile_range
+        if self.is_close(self.model.memory.max_tile_bytes):
             yield (
                 "Whether it fits is too close to say: by the errors of whole programs, its fullest "
                 f"tile needs {least:,} to {most:,} bytes"

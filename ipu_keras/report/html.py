@@ -4,20 +4,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_keras.report.figures import Figures
-from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
+from ipu_keras.report.figures_in_words import (
+    bound_in_words,
+    error_line,
+    samples_in_words,
+    verdict_in_words,
+)
 from ipu_keras.report.fullest_tile import fullest_tile
+from ipu_keras.report.glossary import TERMS
 from ipu_keras.report.html_pipeline import WORKS, pipeline_picture
 from ipu_keras.report.html_templates import template_named, words_of
 from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
 from ipu_keras.report.libraries import needs_report_extra
 from ipu_keras.report.memory_map import placed_values
-from ipu_keras.report.next_steps import next_steps
+from ipu_keras.report.operation_graph import operation_graph
 from ipu_keras.report.options_in_words import options_in_words
 from ipu_keras.report.plain_report import plain_report
+from ipu_keras.report.program_tree import program_tree
+from ipu_keras.report.roofline import roof_of, work_of_layers
 from ipu_keras.report.rows import Row
+from ipu_keras.report.tile_categories import bytes_by_tile, in_runs
 
 with needs_report_extra("An HTML report"):
-    from ipu_keras.report.html_pictures import liveness_picture, memory_picture
+    from ipu_keras.report.html_pictures import (
+        broad_and_narrow,
+        liveness_picture,
+        memory_picture,
+        roofline_picture,
+    )
 
 # Longer tables are cut: nobody reads them in a page, and the JSON form has every row.
 MAX_TABLE_ROWS = 300
@@ -26,7 +40,7 @@ MAX_TABLE_ROWS = 300
 _NUM_LARGEST = 8
 
 # A notebook keeps its outputs in its file, so what is drawn in them must be small.
-_MAX_TILES_IN_NOTEBOOK = 300
+_MAX_TILES_IN_NOTEBOOK = 200
 _MAX_BARS_IN_NOTEBOOK = 400
 
 
@@ -36,15 +50,30 @@ def page(report: Figures) -> str:
     Equal reports give equal text.
     """
     model, rows, timing = report.model, report.rows, report.pipeline_timing
+    categories, work, roof = (
+        bytes_by_tile(model),
+        work_of_layers(model, rows),
+        roof_of(model.target),
+    )
     return _rendered(
         "report.html.j2",
         report,
-        memory_picture=memory_picture(model.memory),
-        liveness_picture=liveness_picture(
-            rows, model.memory, report.host_cycles, model.target.clock_hz
+        memory_picture=broad_and_narrow(memory_picture, model.memory, categories),
+        liveness_picture=broad_and_narrow(
+            liveness_picture, rows, model.memory, report.host_cycles, model.target.clock_hz
         )
         if rows
         else "",
+        roofline_picture=broad_and_narrow(roofline_picture, work, roof)
+        if any(one.flops for one in work)
+        else "",
+        roof=roof,
+        work=work,
+        tile_map=[(name, in_runs(sizes)) for name, sizes in categories.items()],
+        tree=program_tree(model, rows),
+        operations=operation_graph(model, rows),
+        terms=TERMS,
+        error_line=error_line(report.error_bands),
         lanes=LANES,
         spans=spans(rows, model.costs),
         trace_cycles=report.host_cycles + report.busy_cycles,
@@ -69,7 +98,9 @@ def notebook_cell(report: Figures) -> str:
     return _rendered(
         "notebook.html.j2",
         report,
-        memory_picture=memory_picture(report.model.memory, _MAX_TILES_IN_NOTEBOOK),
+        memory_picture=memory_picture(
+            report.model.memory, bytes_by_tile(report.model), _MAX_TILES_IN_NOTEBOOK
+        ),
         pipeline_picture=None
         if timing is None
         else pipeline_picture(timing, _MAX_BARS_IN_NOTEBOOK),
@@ -83,9 +114,9 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
         families=report.by("family"),
         bound_in_words=bound_in_words,
         samples_in_words=samples_in_words,
+        verdict_in_words=verdict_in_words,
         fullest_tile=fullest_tile(report.model.memory),
         worst_tile=report.layers_of_worst_tile(),
-        next_steps=next_steps(report),
         max_rows=MAX_TABLE_ROWS,
         num_largest=_NUM_LARGEST,
         share_of=_share_of,

@@ -1,19 +1,22 @@
 """What to do about the findings of a report, the most urgent first, each with a line to write.
 
-Nothing is modelled here. What a change would gain is known for fixes only; for the others, the
-line to write asks the model.
+What a change would gain is modelled, for fixes by whoever looked for them. Where it is not, the
+line to write only shows more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.advice.changes import is_mostly_single
+from ipu_keras.advice.changes import in_words, is_mostly_single
+from ipu_keras.advice.waiting import less_waiting, with_more_micro_batches
+from ipu_keras.cost.cost_options import CostOptions
+from ipu_keras.program import Pipeline
 from ipu_keras.report.figures import Figures
+from ipu_keras.report.pipeline_view import PipelineView
 from ipu_keras.report.rows import NO_LAYER
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
-# An execution begins with a copy, which this many steps share.
-_MANY_STEPS = 32
 # The share of a step's cycles from which on a change is worth a line.
 _WORTH_IT = 0.05
 # The share of time in which IPUs wait that is worth a change; and how many times the mean of all
@@ -21,9 +24,6 @@ _WORTH_IT = 0.05
 _LONG_WAIT, _SLOW_STAGE = 0.2, 1.25
 # The share of guessed cycles from which on figures are no ground for decisions.
 _MANY_GUESSES = 0.5
-
-_PROPORTION = "config.convolutions.poplar_options = config.matmuls.poplar_options"
-_ACCUMULATE = "model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica={})"
 
 
 @dataclass(frozen=True)
@@ -47,50 +47,87 @@ def next_steps(report: Figures) -> tuple[NextStep, ...]:
     return (*found, *_to_be_faster(report)) if report.fits else found
 
 
-def lines_of(changes: Mapping[str, Any], num_stages: int = 1) -> tuple[str, ...]:
+def lines_of(changes: Mapping[str, Any], options: CostOptions | None = None) -> tuple[str, ...]:
     """Returns the lines that users write to change a program.
 
     Args:
         changes: Choices by name, as in `Fix`.
-        num_stages: Stages that its pipeline has before they are cut; 1 without a pipeline.
+        options: Those that the program has now; by default those of one without any.
 
     Example:
 
     >>> lines_of({"dtype": "float16", "recomputation": True})
     ('keras.config.set_dtype_policy("float16")', 'config.allow_recompute = True')
     """
-    return tuple(_LINES[name](value, num_stages) for name, value in changes.items())
+    before = CostOptions() if options is None else options
+    return tuple(
+        line for name, value in changes.items() for line in _LINES[name](value, before, changes)
+    )
 
 
-_LINES: dict[str, Callable[[Any, int], str]] = {
-    "available_memory_proportion": lambda value, _: (
-        f'{_PROPORTION} = {{"availableMemoryProportion": "{value}"}}'
+_Line = Callable[[Any, CostOptions, Mapping[str, Any]], tuple[str, ...]]
+
+
+def _line(text: str) -> _Line:
+    return lambda value, *_: (text.format(value),)
+
+
+def _accumulation(count: int, options: CostOptions, changes: Mapping[str, Any]) -> tuple[str, ...]:
+    is_pipelined = options.pipeline is not None or "pipeline_stages" in changes
+    kind, rest = ("pipelining", "..., ") if is_pipelined else ("gradient_accumulation", "")
+    return (f"model.set_{kind}_options({rest}gradient_accumulation_steps_per_replica={count})",)
+
+
+def _pipeline_of(
+    num_stages: int, options: CostOptions, _: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
+    needed = Pipeline(device_mapping=tuple(range(num_stages))).num_ipus * options.num_replicas
+    schedule = ""
+    if options.pipeline is not None and options.pipeline.schedule is not PipelineSchedule.Grouped:
+        schedule = f", schedule={options.pipeline.schedule}"
+    suggested = f"ipu_keras.suggest_pipeline(model, {num_stages}, *specs{schedule})"
+    return (
+        f"config.auto_select_ipus = {needed}",
+        f"model.set_pipeline_stage_assignment({suggested})",
+    )
+
+
+def _finer_pipeline(splits: int, options: CostOptions, _: Mapping[str, Any]) -> tuple[str, ...]:
+    stages = 1 if options.pipeline is None else options.pipeline.num_stages
+    return _pipeline_of(splits * stages, options)
+
+
+_LINES: Mapping[str, _Line] = {
+    "available_memory_proportion": _line(
+        "config.convolutions.poplar_options = config.matmuls.poplar_options = "
+        '{{"availableMemoryProportion": "{}"}}'
     ),
-    "batch_size": lambda value, _: f"model.fit(x, y, batch_size={value})",
-    "dtype": lambda value, _: f'keras.config.set_dtype_policy("{value}")',
-    "gradient_accumulation_count": lambda value, _: _ACCUMULATE.format(value),
-    "num_ipus": lambda value, _: _pipeline_of(value),
-    "recomputation": lambda value, _: f"config.allow_recompute = {value}",
-    "stage_splits": lambda value, num_stages: _pipeline_of(value * num_stages),
-    "steps_per_execution": lambda value, _: f"model.compile(..., steps_per_execution={value})",
+    "batch_size": _line("model.fit(x, y, batch_size={})"),
+    "dtype": _line('keras.config.set_dtype_policy("{}")'),
+    "gradient_accumulation_count": _accumulation,
+    "infeed_dtype": _line(
+        "dataset = dataset.map(lambda *data: keras.tree.map_structure("
+        'lambda x: tf.cast(x, "{}") if x.dtype == tf.float32 else x, data))'
+    ),
+    "num_io_tiles": _line("config.io_tiles.num_io_tiles = {}"),
+    "num_ipus": _pipeline_of,
+    "pipeline_stages": _pipeline_of,
+    "place_ops_on_io_tiles": _line("config.io_tiles.place_ops_on_io_tiles = {}"),
+    "recomputation": _line("config.allow_recompute = {}"),
+    "stage_splits": _finer_pipeline,
+    "steps_per_execution": _line("model.compile(..., steps_per_execution={})"),
 }
 
 
-def _pipeline_of(num_ipus: int) -> str:
-    suggested = f"ipu_keras.suggest_pipeline(model, {num_ipus}, *specs)"
-    return f"model.set_pipeline_stage_assignment({suggested})"
-
-
 def _to_fit(report: Figures) -> Iterator[NextStep]:
-    options = report.model.options
-    stages = 1 if options.pipeline is None else options.pipeline.num_stages
     for fix in report.fixes:
         words = str(fix)
-        yield NextStep(words[0].upper() + words[1:], lines_of(fix.changes, stages))
+        yield NextStep(words[0].upper() + words[1:], lines_of(fix.changes, report.model.options))
     if not report.fits and not report.fixes:
         yield NextStep(
-            "It does not fit, and no remedy has been modelled: ask for some",
-            ('ipu_keras.what_if(model, *specs, dtype=["float32", "float16"], num_ipus=[1, 2, 4])',),
+            "It does not fit, and no change is known that would help: see what the fullest tile "
+            "holds",
+            ("report.layers_of_worst_tile()",),
         )
 
 
@@ -98,26 +135,13 @@ def _to_wait_less(report: Figures) -> Iterator[NextStep]:
     model, options, pipeline = report.model, report.model.options, report.pipeline
     if report.bound == "host":
         host = report.host_cycles + model.hidden_host_cycles
-        finding = f"Copies between host and IPU take {host:,} cycles of each step"
-        steps = _MANY_STEPS * options.gradient_accumulation_count
-        saved = 1 / options.steps_per_execution - 1 / steps
-        if saved * model.seed_cycles > _WORTH_IT * report.cycles_per_step:
+        before = report.cycles_per_step
+        for changes, changed in less_waiting(model, _WORTH_IT):
             yield NextStep(
-                f"{finding}; more steps in an execution share the copy that begins it",
-                lines_of({"steps_per_execution": steps}),
-            )
-        elif not options.num_io_tiles:
-            yield NextStep(
-                f"{finding}; on tiles of their own they pass while the others compute",
-                (
-                    "config.io_tiles.num_io_tiles = 32",
-                    "config.io_tiles.place_ops_on_io_tiles = True",
-                ),
-            )
-        else:
-            yield NextStep(
-                f"{finding}; feed smaller numbers, and convert them on the IPU",
-                ('dataset = dataset.map(lambda x, y: (tf.cast(x, "float16"), y))',),
+                f"Copies between host and IPU take {host:,} cycles of each step; with "
+                f"{in_words(changes)}, a step takes {changed.cycles_per_step:,} cycles in place of "
+                f"{before:,}",
+                lines_of(changes, options),
             )
     if pipeline is not None:
         cycles = [stage.cycles for stage in pipeline.stages]
@@ -127,20 +151,28 @@ def _to_wait_less(report: Figures) -> Iterator[NextStep]:
         if slowest > _SLOW_STAGE:
             yield NextStep(
                 f"Stage {pipeline.slowest_stage} takes {slowest:.1f} times the mean of all "
-                "stages, and the others wait for it: balance them",
-                (_pipeline_of(len(cycles)),),
+                "stages, and the others wait for it: see which stages would be even",
+                (f"ipu_keras.suggest_pipeline(model, {len(cycles)}, *specs)",),
             )
         elif pipeline.bubble_share > _LONG_WAIT:
-            yield NextStep(
-                f"The IPUs wait for each other {pipeline.bubble_share:.0%} of the time, while the "
-                "pipeline fills and drains: pass more micro-batches through it",
-                lines_of({"gradient_accumulation_count": 2 * pipeline.num_micro_batches}),
-            )
+            yield from _with_more_micro_batches(report, pipeline)
     elif options.num_ipus > 1:
         yield NextStep(
             f"The layers are on {options.num_ipus} IPUs, of which one computes at a time: as a "
             "pipeline, they compute together",
-            (_pipeline_of(options.num_ipus),),
+            _pipeline_of(options.num_ipus, options),
+        )
+
+
+def _with_more_micro_batches(report: Figures, pipeline: PipelineView) -> Iterator[NextStep]:
+    changes, changed = with_more_micro_batches(report.model, 2 * pipeline.num_micro_batches)
+    before, after = report.cycles_per_step, changed.cycles_per_step
+    if changed.memory.fits and before - after >= _WORTH_IT * before:
+        yield NextStep(
+            f"The IPUs wait for each other {pipeline.bubble_share:.0%} of the time, while the "
+            f"pipeline fills and drains; with {in_words(changes)}, a step takes {after:,} cycles "
+            f"in place of {before:,}",
+            lines_of(changes, report.model.options),
         )
 
 

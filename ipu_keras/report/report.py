@@ -42,6 +42,8 @@ class Report(Figures):
             oldest first; empty for programs that did not run.
         fixes: Changes that would help a program that does not fit, as `suggest_fixes` found
             them.
+        note: What text and page begin with, as that inference is modelled because a model is
+            not compiled; empty if there is nothing to note.
 
     Raises:
         ValueError: `batch_size` is not a positive integer.
@@ -172,10 +174,11 @@ class Report(Figures):
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as a page for a browser: one file, which loads nothing else.
 
-        The page begins with what to do next. It shows the memory of each tile, what lies there
-        while which compute set runs, bytes in use over time, the step on a timeline, tables by
-        layer, family and compute set, and where each number of the hardware comes from. Equal
-        reports give equal pages.
+        The page begins with whether the program fits, and what to do next. It shows the memory of
+        each tile by category, what lies there while which compute set runs, bytes in use over
+        time, the step on a timeline, the program as a tree, layers below their roofline, tables
+        by layer, family and compute set, which compute set takes what of which other, where each
+        number of the hardware comes from, and a glossary. Equal reports give equal pages.
 
         Args:
             path: The file to write; a file that exists is replaced.

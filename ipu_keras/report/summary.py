@@ -42,12 +42,18 @@ def fixes_table(fixes: Sequence[Fix]) -> PlainTable:
             (
                 fix.name,
                 f"{fix.max_tile_bytes:,}",
-                "yes" if fix.fits else "no, by its code" if fix.excess_code_bytes else "no",
+                _answer(fix),
                 in_words(fix.seconds_per_sample),
             )
             for fix in fixes
         ),
     )
+
+
+def _answer(fix: Fix) -> str:
+    if fix.is_close:
+        return "too close to say"
+    return "yes" if fix.fits else "no, by its code" if fix.excess_code_bytes else "no"
 
 
 def cost_table(title: str, rows: Sequence[Row], total_cycles: int) -> PlainTable:
@@ -125,6 +131,8 @@ def short_summary(report: Figures) -> str:
 
 def _lines(report: Figures) -> Iterator[str | Text]:
     head, memory_line = _verdict(report)
+    if report.note:
+        yield report.note
     yield head
     yield from _pace(report)
     yield (

@@ -13,6 +13,7 @@ from typing import Any
 
 from ipu_keras._engine import FeedMemory
 from ipu_keras._rounding import RoundingKeys
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Program
 from ipu_keras.program.executable import CycleCount, Executable
 
@@ -48,8 +49,11 @@ class Engine:
         # The `tf.random.Generator` of keys that programs of the device draw, once there is one.
         self.key_generator: Any = None
         self.making_keys = threading.Lock()
-        # What executions round with at random; programs know where it is.
-        self.rounding_keys = RoundingKeys(secrets.randbits(64))
+        # What executions round with at random; programs know where it is. Processes that train one
+        # model round its weights alike.
+        world = SYSTEM.world
+        number = secrets.randbits(64) if world.size == 1 else world.shared_number
+        self.rounding_keys = RoundingKeys(number)
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._num_running = 0
@@ -81,19 +85,23 @@ class Engine:
         Returns the outfeed's structure, as the executable gives it.
         """
         assert executable.host is not None
-        with self._lock:
+        with self._lock, SYSTEM.executing(lambda: self._in_words([executable])):
             self._load(executable)
             outfeed = executable.host(tensors)
         self.note_execution(executable)
         return outfeed
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Makes `wait` wait until the block ends."""
+    def running(self, executables: Sequence[Executable] = ()) -> Iterator[None]:
+        """Makes `wait` wait until the block ends, in which TensorFlow may run executables."""
         with self._idle:
             self._num_running += 1
         try:
-            yield
+            if not executables:
+                yield
+                return
+            with SYSTEM.executing(lambda: self._in_words(executables)):
+                yield
         finally:
             with self._idle:
                 self._num_running -= 1
@@ -120,6 +128,10 @@ class Engine:
         """Makes an executable the one that ran last, without an execution."""
         with self._lock:
             self._load(executable)
+
+    def _in_words(self, executables: Sequence[Executable]) -> str:
+        """Says what runs, in words that are the same in another process that runs the same."""
+        return f"{'; '.join(one.in_words for one in executables)}; seed {self.seed}"
 
     def _load(self, executable: Executable) -> None:
         self._last_title = executable.program.title

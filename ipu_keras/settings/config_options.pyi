@@ -269,12 +269,13 @@ class ExperimentalMultiReplicaDistributionOptions(ConfigCategory):
     process_index: int
     """Number of this process, below `process_count`.
 
-    Today: Is compared with the rank of this process among those that have joined.
+    Today: Must be the rank of this process among those that have joined.
     """
     process_count: int
-    """How many processes take part; 0 leaves that open.
+    """How many processes take part; 0 leaves each by itself.
 
-    Today: Is compared with the number of processes that have joined.
+    Today: Must be the number of processes that have joined; with more than one,
+    collectives, groups and indices of replicas are those of all processes.
     """
 
 class ExperimentalOptions(ConfigCategory):

@@ -6,6 +6,7 @@ flag says in its metadata what it does today.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import shlex
@@ -306,7 +307,17 @@ def parse_flags(text: str) -> PoplarFlags:
 def current_flags() -> PoplarFlags:
     """Returns the flags in the environment as it is now."""
     # Read anew each time, as scripts set the variable after this module was imported.
-    return parse_flags(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+    return _flags_in(os.environ.get(ENVIRONMENT_VARIABLE, ""), os.environ.get("HOME"))
+
+
+@functools.lru_cache(maxsize=1)
+def _flags_in(text: str, home: str | None) -> PoplarFlags:
+    """Returns the flags of a text; each short call of a model asks for the same ones.
+
+    Args:
+        home: What a `~` in the text stands for.
+    """
+    return parse_flags(text)
 
 
 def idle_flags(flags: PoplarFlags) -> Mapping[str, str]:

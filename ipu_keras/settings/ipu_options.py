@@ -197,12 +197,13 @@ _ROWS = {
     "experimental.multi_replica_distribution.process_index": _option(
         0,
         "Number of this process, below `process_count`.",
-        effect="Is compared with the rank of this process among those that have joined.",
+        effect="Must be the rank of this process among those that have joined.",
     ),
     "experimental.multi_replica_distribution.process_count": _option(
         0,
-        "How many processes take part; 0 leaves that open.",
-        effect="Is compared with the number of processes that have joined.",
+        "How many processes take part; 0 leaves each by itself.",
+        effect="Must be the number of processes that have joined; with more than one, collectives, "
+        "groups and indices of replicas are those of all processes.",
     ),
     "floating_point_behaviour": category("Exceptions, overflow and rounding of floating point."),
     "floating_point_behaviour.inv": _option(

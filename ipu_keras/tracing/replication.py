@@ -18,6 +18,8 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import attribute_scope, is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.xla import custom_call, replica_id
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import ALONE, World
 from ipu_keras.tracing.concrete import called_functions
 
 # XLA lowers a custom call of any name and of tensors of any type, and keeps its text. XLA's own
@@ -50,11 +52,13 @@ class _Replicas:
 
     Args:
         shards: What shards mean, as for `replicated`.
+        world: The processes that have as many each.
         is_known: Whether something in the trace depends on how many replicas there are.
     """
 
     count: int
     shards: Shards
+    world: World
     ipus_each: int = 1
     is_known: bool = False
 
@@ -100,13 +104,16 @@ def need_replicas(count: int) -> None:
 
 
 @contextlib.contextmanager
-def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[None]:
+def replicated(
+    num_replicas: int, *, shards: Shards = "counted", world: World | None = None
+) -> Iterator[None]:
     """While a function is traced, says how many replicas will run it together.
 
     Args:
         shards: `"shared"` if a trace with shards has fewer replicas, on as many IPUs together;
             `"counted"` if `num_replicas` takes shards into account already; `"refused"` if each
             replica has one IPU, so that shards are an error.
+        world: The processes that have as many each; `None` for those of the configuration.
 
     Example:
 
@@ -122,7 +129,8 @@ def replicated(num_replicas: int, *, shards: Shards = "counted") -> Iterator[Non
         )
     needs = _needs.get()
     ipus_each = 1 if needs is None or shards != "shared" else needs.ipus_each
-    token = _replicas.set(_Replicas(num_replicas, shards, ipus_each))
+    world = SYSTEM.joint_world if world is None else world
+    token = _replicas.set(_Replicas(num_replicas, shards, world, ipus_each))
     try:
         yield
     finally:
@@ -137,6 +145,25 @@ def current_replicas() -> int:
     # From now on the trace depends on the number, so that shards may no longer change it.
     replicas.is_known = True
     return max(1, replicas.count // replicas.ipus_each)
+
+
+def all_replicas() -> int:
+    """Returns how many replicas exchange values in what is traced: those of all processes.
+
+    Outside of `replicated` it is 1, as nothing is known of those that will run it.
+    """
+    return current_replicas() * _world().size
+
+
+def _world() -> World:
+    replicas = _replicas.get()
+    return ALONE if replicas is None else replicas.world
+
+
+def is_for_all_replicas() -> bool:
+    """Whether a user's function is traced, in which each replica says what they exchange."""
+    replicas = _replicas.get()
+    return replicas is not None and replicas.shards == "shared"
 
 
 def note_shards(graph: Any, count: int) -> None:
@@ -203,6 +230,8 @@ def ipus_of_shards(num_shards: int) -> int:
 @dataclass(frozen=True)
 class ReplicaGroups:
     """Replicas in groups of neighbours, whose `size` divides their number, that exchange values.
+
+    They are those of all processes.
 
     Example:
 
@@ -273,17 +302,21 @@ def is_marked_alone(graph: Any) -> bool:
 
 
 def replica_index(name: str | None = None) -> tf.Tensor:
-    """Returns the number of the replica that runs this, a scalar of type int32."""
-    if current_replicas() == 1:
+    """Returns the number of the replica that runs this, among those of all processes, as int32."""
+    first = _world().rank * current_replicas()
+    if all_replicas() == 1:
         mark_alone()
-        return tf.constant(0, name=name)
+    if current_replicas() == 1:
+        return tf.constant(first, name=name)
     graph = tf.compat.v1.get_default_graph()
     # It is made outside of loops and branches, which get it as any other value; so only
     # outermost graphs have to be searched for it.
     while is_branch_or_loop(graph):
         graph = graph.outer_graph
     with graph.as_default():
-        return replica_id(name)
+        index = replica_id(name)
+        # Processes have equal operations, by which they know that they run the same.
+        return index + first if _world().size > 1 else index
 
 
 def collective_of(op: tf.Operation) -> Collective | None:

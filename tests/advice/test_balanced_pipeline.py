@@ -14,16 +14,22 @@ from ipu_keras.advice.balanced_pipeline import (
     balance,
     balanced_pipeline,
     layer_costs,
+    planned_split,
     split_at,
 )
-from ipu_keras.advice.planned_split import planned_split
 from ipu_keras.cost.cost_options import CostOptions
+from ipu_keras.ir import LayeredStep
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 GC200 = TARGETS["gc200"]
 # 100 bytes that may be used.
 TINY = GC200.with_numbers(num_tiles=1, tile_bytes=round(100 / USABLE_SHARE) + 1)
+
+
+def by_layer(step):
+    stages = {one.stage for one in step.ops if one.stage is not None}
+    return LayeredStep(graph=step, num_layers=len(stages))
 
 
 def layers(*cycles, variables=0, activations=0, crossing=0):
@@ -98,17 +104,15 @@ def test_more_stages_than_layers():
 
 def test_costs_of_layers():
     options = CostOptions(gradient_accumulation_count=2, steps_per_execution=2)
-    found = layer_costs(staged_step(3), 3, GC200, options)
+    found = layer_costs(by_layer(staged_step(3)), GC200, options)
     tensor = 4 * 64 * 64
     # A weight and its accumulator.
     assert [one.variable_bytes for one in found] == [2 * tensor] * 3
-    with_state = layer_costs(staged_step(3), 3, GC200, options, state_share=1.5)
-    assert [one.variable_bytes for one in with_state] == [3.5 * tensor] * 3
     # x and h0; h1; h2 with the gradient.
     assert [one.activation_bytes for one in found] == [2 * tensor, tensor, tensor]
     assert [one.crossing_bytes for one in found] == [tensor, tensor, 0]
     assert all(one.cycles > 0 for one in found)
-    forward = layer_costs(forward_only(staged_step(3)), 3, GC200, CostOptions())
+    forward = layer_costs(by_layer(forward_only(staged_step(3))), GC200, CostOptions())
     assert all(one.cycles < other.cycles for one, other in zip(forward, found, strict=True))
     assert [one.activation_bytes for one in forward] == [0, 0, 0]
 
@@ -128,8 +132,8 @@ def test_before_and_after(schedule, training, stashes):
     options = options if training else CostOptions()
     step = staged_step(5) if training else forward_only(staged_step(5))
     given = {"target": GC200, "schedule": schedule, "training": training, "options": options}
-    found = balanced_pipeline(step, 5, 2, **given)
-    assert found.layers == layer_costs(step, 5, GC200, options)
+    found = balanced_pipeline(by_layer(step), 2, **given)
+    assert found.layers == layer_costs(by_layer(step), GC200, options)
     assert found.before == planned_split(step, (2, 5), **given)
     best = balance(found.layers, stashes, GC200)
     assert found.after == planned_split(step, best.ends, **given)
@@ -147,15 +151,15 @@ def test_a_split_that_does_not_fit_as_a_whole_leaves_more_room():
         "training": True,
         "options": options,
     }
-    first = balance(layer_costs(step, 5, target, options), (3, 1), target)
+    first = balance(layer_costs(by_layer(step), target, options), (3, 1), target)
     assert first.fits
     assert not planned_split(step, first.ends, **given).fits
-    found = balanced_pipeline(step, 5, 2, **given)
+    found = balanced_pipeline(by_layer(step), 2, **given)
     assert found.after.fits
     assert (first.ends, found.after.ends) == ((3, 5), (2, 5))
     # Where none fits, it is the one that lacks the least.
     given["target"] = GC200.with_numbers(tile_bytes=30_000)
-    assert not balanced_pipeline(step, 5, 2, **given).after.fits
+    assert not balanced_pipeline(by_layer(step), 2, **given).after.fits
 
 
 def test_what_values_are_called_changes_nothing():
@@ -170,7 +174,7 @@ def test_what_values_are_called_changes_nothing():
         for one in step.ops
     )
     found = [
-        layer_costs(each, 3, GC200, CostOptions(), state_share=0.5)
+        layer_costs(by_layer(each), GC200, CostOptions())
         for each in (step, replace(step, ops=tuple(ops)))
     ]
     assert found[0] == found[1]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -90,23 +91,36 @@ def test_help_needs_no_tensorflow():
         ("diff a.json b.json", 2, "diff: error: a.json cannot be read: No such file"),
         ("check nothing.py", 2, "check: error: nothing.py cannot be read: No such file"),
         ("run nothing.py", 2, "run: error: There is no script 'nothing.py'"),
+        ("suggest-pipeline nothing:net 8 --num-ipus 2", 2, "error: There is no module 'nothing'"),
+        ("info nothing", 2, "error: unrecognized arguments: nothing"),
+        ("aliases", 2, "aliases: error: one of the arguments --install --remove is required"),
+        ("nothing", 2, "error: argument command: invalid choice: 'nothing'"),
     ],
 )
 def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, said):
+    """Nor does it need a terminal: what it says in a pipe has no colours."""
     program = (
         "import sys; from ipu_keras_tools.main import main\n"
         "try: code = main(sys.argv[1:])\n"
         "except SystemExit as end: code = end.code\n"
         "print(code, {'tensorflow', 'keras', 'ipu_keras'} & {*sys.modules})"
     )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     process = subprocess.run(
         [sys.executable, "-c", program, *arguments.split()],
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "NO_COLOR": "1"},
     )
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     assert process.stdout.endswith(f"{code} set()\n")
     assert said in process.stdout + process.stderr
+    assert "\x1b" not in process.stdout + process.stderr
+    assert "Traceback" not in process.stderr
+    # It takes a tenth; TensorFlow's import alone would take two.
+    assert seconds < 1
 
 
 def test_tensorflow_writes_nothing_to_the_terminal(tmp_path):

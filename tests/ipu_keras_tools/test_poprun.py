@@ -1,6 +1,9 @@
 """What `poprun` starts, and what it tells the instances."""
 
 import shlex
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +22,7 @@ def test_the_command_and_the_variables(capsys):
     options = ["--num-instances", "2", "--num-replicas", "4", "--ipus-per-replica", "2"]
     options += ["--mpi-local-args=--tag-output", "--executable-cache-path", "/cache"]
     assert main([*options, "--dry-run", "python", "train.py", "--epochs", "3"]) == 0
-    words = capsys.readouterr().out.split()
+    words = shlex.split(capsys.readouterr().out)
     assert words[:7] == [
         "POPDIST_NUM_TOTAL_REPLICAS=4",
         "POPDIST_NUM_LOCAL_REPLICAS=2",
@@ -30,7 +33,9 @@ def test_the_command_and_the_variables(capsys):
         "TF_POPLAR_FLAGS=--executable_cache_path=/cache",
     ]
     assert words[7].endswith("mpirun")
-    assert " ".join(words[8:]) == "-n 2 -prepend-rank python train.py --epochs 3"
+    assert words[8:13] == ["-n", "2", "-prepend-rank", sys.executable, "-I"]
+    assert words[13].endswith("/instance.py")
+    assert words[14:] == ["all", "python", "train.py", "--epochs", "3"]
 
 
 @pytest.mark.parametrize(
@@ -46,13 +51,39 @@ def test_the_words_of_the_launcher_that_is_there(monkeypatch, capsys, of_mpich, 
     words = "--mpi-global-args=--mca btl tcp,self --tag-output -verbose"
     assert main([words, "--dry-run", "true"]) == 0
     command = shlex.split(capsys.readouterr().out)
-    assert command[command.index("-n") :] == ["-n", "1", *expected, "true"]
+    assert command[command.index("-n") : command.index(sys.executable)] == ["-n", "1", *expected]
 
 
 def test_output_of_one_instance_only(capfd):
     options = ["--num-instances", "3", "--only-output-from-instance", "1"]
     assert main([*options, "sh", "-c", 'echo "rank $PMI_RANK"']) == 0
     assert capfd.readouterr().out == "rank 1\n"
+
+
+def test_an_instance_that_fails_is_named(capfd):
+    assert main(["--num-instances", "2", "sh", "-c", "exit $PMI_RANK"]) == 1
+    assert capfd.readouterr().err == "poprun: instance 1 has ended with code 1\n"
+
+
+def test_an_instance_that_is_killed_ends_the_others(capfd, tmp_path):
+    """Not only what the launcher has started, but what that runs."""
+    program = f'[ $PMI_RANK = 1 ] && kill -9 $$; echo $$ > "{tmp_path}/pid"; exec sleep 60'
+    start = time.monotonic()
+    assert main(["--num-instances", "2", "sh", "-c", program]) == 9
+    assert time.monotonic() - start < 30
+    assert "poprun: instance 1 was killed by signal 9\n" in capfd.readouterr().err
+    left = tmp_path / "pid"
+    while left.exists() and is_running(left.read_text().strip()):
+        assert time.monotonic() - start < 30
+        time.sleep(0.05)
+
+
+def is_running(process):
+    """Whether a process is there, and has not ended without anybody asking how."""
+    try:
+        return "State:\tZ" not in Path("/proc", process, "status").read_text()
+    except OSError:
+        return False
 
 
 def test_options_of_machines_are_named(capsys):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from image_classifier import IMAGES, LABELS, image_classifier
+from image_classifier import IMAGES, LABELS, VECTORS, image_classifier, wide_classifier
 
 import ipu_keras
 from ipu_keras import last_report, profile, what_if
@@ -73,6 +73,25 @@ def test_other_modes_have_no_gradients(mode, specs):
 def test_labels_are_not_needed_to_predict():
     assert profile(image_classifier(), IMAGES).name == "classifier.predict"
     assert profile(image_classifier(), IMAGES, LABELS, mode="predict").name == "classifier.predict"
+
+
+def test_inference_in_place_of_training_is_said_first():
+    def dense():
+        return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)], name="net")
+
+    compiled = dense()
+    compiled.compile("sgd", "mse")
+    inputs, labels = tf.TensorSpec((16, 8)), tf.TensorSpec((16, 2))
+    for model, lacking in (
+        (dense(), "the model is not compiled"),
+        (compiled, "no labels were given"),
+    ):
+        first, second, *_ = str(profile(model, inputs)).splitlines()
+        assert first == f"Inference is modelled, as {lacking}"
+        assert second.startswith("net.predict on gc200: ")
+    for report in (profile(compiled, inputs, labels), profile(compiled, inputs, mode="predict")):
+        assert report.note == ""
+        assert str(report).startswith("net.")
 
 
 def test_half_precision_needs_less():
@@ -242,16 +261,16 @@ def test_what_neither_xla_nor_its_shape_can_tell():
 
 
 def test_a_step_that_does_not_fit_says_what_would_help():
-    model = image_classifier()
-    assert profile(model, IMAGES, LABELS).fixes == ()
-    needed = profile(model, IMAGES, LABELS, dtype="float16").model.memory.max_tile_bytes
+    model = wide_classifier()
+    assert profile(model, VECTORS, LABELS).fixes == ()
+    needed = profile(model, VECTORS, LABELS, dtype="float16").model.memory.max_tile_bytes
     tight = target_named("gc200").with_numbers(tile_bytes=needed)
-    report = profile(model, IMAGES, LABELS, target=tight)
+    report = profile(model, VECTORS, LABELS, target=tight)
     assert not report.fits
     assert ({"dtype": "float16"}, True) in [(fix.changes, fix.fits) for fix in report.fixes]
     assert "What would need less memory" in str(report)
-    images, labels = tf.TensorSpec((4096, 8, 8, 1)), tf.TensorSpec((4096,), tf.int32)
-    few = profile(model, IMAGES, LABELS)
+    images, labels = tf.TensorSpec((4096, 1024)), tf.TensorSpec((4096,), tf.int32)
+    few = profile(model, VECTORS, LABELS)
     tiny = target_named("gc200").with_numbers(tile_bytes=few.model.memory.max_tile_bytes * 13 // 10)
     (batch,) = (
         fix

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from image_classifier import IMAGES, LABELS, image_classifier
+from image_classifier import IMAGES, LABELS, VECTORS, image_classifier, wide_classifier
 
 from ipu_keras import profile, what_if
 from ipu_keras.machine.target import target_named
@@ -67,8 +67,8 @@ def test_what_if_leaves_other_axes_alone():
 def test_what_if_over_precision_ipus_and_recomputation():
     """The star is at the fewest IPUs that fit, though two have more of their choices fit."""
     table = what_if(
-        image_classifier(),
-        IMAGES,
+        wide_classifier(),
+        VECTORS,
         LABELS,
         dtype=["float32", "float16"],
         num_ipus=[2, 1],
@@ -86,11 +86,11 @@ def test_what_if_over_precision_ipus_and_recomputation():
     needed = bytes_of[16, "float16", 1, False].max_tile_bytes
     assert needed < largest
     # What four IPUs need, and one does not have.
-    (four,) = what_if(image_classifier(), IMAGES, LABELS, dtype="float16", num_ipus=4).rows
+    (four,) = what_if(wide_classifier(), VECTORS, LABELS, dtype="float16", num_ipus=4).rows
     tight = target_named("gc200").with_numbers(tile_bytes=four.report.model.memory.max_tile_bytes)
     again = what_if(
-        image_classifier(),
-        IMAGES,
+        wide_classifier(),
+        VECTORS,
         LABELS,
         target=tight,
         dtype=["float32", "float16"],

@@ -1,22 +1,25 @@
 """Processes that MPI joins compute what one process does, and end together."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).with_name("training.py")
-MPIRUN = Path(sys.executable).with_name("mpirun")
+MPIRUN = [Path(sys.executable).with_name("mpirun"), "-n"]
+POPRUN = [sys.executable, "-m", "ipu_keras_tools.poprun", "--num-instances"]
 
 
-def run(count, folder, *arguments, fails=False):
+def run(count, folder, *arguments, fails=False, launcher=MPIRUN):
     """What each process finds, by rank, and what all of them say on the other output."""
     folder.mkdir()
     process = subprocess.run(
-        [MPIRUN, "-n", str(count), sys.executable, SCRIPT, folder, *map(str, arguments)],
+        [*launcher, str(count), sys.executable, SCRIPT, folder, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -46,6 +49,11 @@ def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
     assert two[0]["in_sync"] == 2 * num_ipus
 
 
+def test_halves_are_rounded_alike(tmp_path):
+    (one, other), _ = run(2, tmp_path / "of", "rounded")
+    assert one == other
+
+
 def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
     _, said = run(2, tmp_path / "of", "fails", 1, 1, fails=True)
     assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said
@@ -60,8 +68,48 @@ def test_loops_of_ones_own_add_gradients_up(tmp_path, on_host, device):
     np.testing.assert_allclose([one["variable"] for one in found], [expected] * 2, rtol=1e-6)
 
 
-def test_a_process_that_has_ended_is_not_waited_for_without_end(tmp_path, monkeypatch):
-    monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "3")
+def test_processes_agree_on_what_they_execute(tmp_path, monkeypatch):
+    """One that is late is waited for; all hear of one that does something else, and may go on."""
+    monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "60")
+    (first, other), _ = run(2, tmp_path / "of", "disagreements")
+    assert first["late"] == other["late"] == ""
+    train = "train [0-9a-f]{8}, {} step(s) of 1 replica(s), accumulated 1, fed float32[{}, 2], "
+    train += "float32[{}, 4]; seed {}."
+    for name, ours, theirs in (
+        ("rows", (2, 4, 4, None), (2, 8, 8, None)),
+        ("steps", (2, 4, 4, None), (4, 4, 4, None)),
+        ("seed", (2, 4, 4, 0), (2, 4, 4, 1)),
+    ):
+        pair = [of_program(train, *ours), of_program(train, *theirs)]
+        words = "processes do different things. Rank {}: {} Rank {}: {}"
+        assert re.fullmatch(words.format(0, pair[0], 1, pair[1]), first[name].strip()), first
+        assert re.fullmatch(words.format(1, pair[1], 0, pair[0]), other[name].strip()), other
+    assert "Rank 1: a message of float32, rows of [], to all." in first["alone"]
+
+
+def of_program(text, *values):
+    head, _, tail = text.partition("[0-9a-f]{8}")
+    return re.escape(head) + "[0-9a-f]{8}" + re.escape(tail.format(*values))
+
+
+def test_a_process_that_has_ended_ends_the_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "100")
+    start = time.monotonic()
     _, said = run(2, tmp_path / "of", "ends", 1, 1, fails=True)
-    assert "Other processes did not take part in a reduction in time" in said
-    assert "rank 0 of 2 failed" in said
+    assert "rank 1 has ended while rank 0 is at: a message of float32" in said
+    assert "rank 0 of 2 failed: " in said
+    assert time.monotonic() - start < 80
+
+
+def test_a_process_that_is_stuck_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "2")
+    _, said = run(2, tmp_path / "of", "stuck", 1, 1, fails=True)
+    assert "no word from rank(s) 1 for 2 s, while rank 0 is at: a message of float32" in said
+    assert "IPU_KERAS_PROCESS_SECONDS says how long is waited" in said
+
+
+def test_a_process_that_is_killed_is_named_by_poprun(tmp_path):
+    _, said = run(2, tmp_path / "of", "killed", fails=True, launcher=POPRUN)
+    assert "poprun: instance 1 was killed by signal 9" in said
+    found = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True)
+    assert found.stdout == ""  # nobody is left

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -53,6 +55,65 @@ def own_loop(on_host):
     return {"variable": variable.numpy().tolist(), "device": variable.value.device[-5:]}
 
 
+def disagreements():
+    """What is said to each process when rank 1 is late, and then does something else."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    strategy, odd = IPUMultiReplicaStrategy(), hvd.rank() == 1
+
+    def fit(width=4, steps=2, rows=4):
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(width)])
+            model.compile("sgd", "mse", steps_per_execution=steps)
+        x, y = np.ones((rows * steps, 2), "f4"), np.zeros((rows * steps, width), "f4")
+        model.fit(x, y, batch_size=rows, shuffle=False, verbose=0)
+
+    def seeds():
+        ipu.utils.reset_ipu_seed(hvd.rank())
+        fit()
+
+    others = {
+        "late": fit,
+        "rows": lambda: fit(rows=8 if odd else 4),
+        "steps": lambda: fit(steps=4 if odd else 2),
+        "seed": seeds,
+        "alone": lambda: hvd.allreduce(tf.ones([3])) if odd else fit(),
+    }
+    if odd:
+        time.sleep(2.5)
+    return {name: said(run) for name, run in others.items()}
+
+
+def said(run):
+    """The message of an error, from where it says what processes do; empty if there is none."""
+    try:
+        run()
+    except (RuntimeError, tf.errors.AbortedError) as error:
+        return "processes do" + str(error).rpartition("processes do")[2].split("\n")[0]
+    return ""
+
+
+def rounded():
+    """Weights of halves that are rounded at random, of gradients that differ in each process."""
+    config = ipu.config.IPUConfig()
+    config.floating_point_behaviour.esr = ipu.config.StochasticRoundingBehaviour.ON
+    config.configure_ipu_system()
+    keras.config.set_floatx("float16")
+    with IPUMultiReplicaStrategy().scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
+        model.compile(keras.optimizers.SGD(0.01), "mse", steps_per_execution=4)
+    x = np.random.default_rng(hvd.rank()).normal(size=(64, 8)).astype("float16")
+    model.fit(x, np.ones((64, 64), "float16"), batch_size=8, shuffle=False, verbose=0)
+    return {"weights": [float(one) for one in model.get_weights()[0].ravel()]}
+
+
+def killed():
+    """Rank 1 is killed when it has trained a little."""
+    total = hvd.allreduce(tf.ones([2]))
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"never": hvd.allreduce(total).numpy().tolist()}
+
+
 def training(num_ipus, accumulated):
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = num_ipus
@@ -89,7 +150,16 @@ hvd.init()
 folder, what, *numbers = sys.argv[1:]
 if what == "fails" and hvd.rank() == 1:
     raise ValueError("bad sample 17")
+if what == "stuck" and hvd.rank() == 1:
+    time.sleep(10**6)
 if what == "ends" and hvd.rank() == 1:
     sys.exit()
-found = {"operations": operations, "loop": own_loop}.get(what, training)(*map(int, numbers))
+runs = {
+    "operations": operations,
+    "loop": own_loop,
+    "disagreements": disagreements,
+    "killed": killed,
+    "rounded": rounded,
+}
+found = runs.get(what, training)(*map(int, numbers))
 Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))

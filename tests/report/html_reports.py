@@ -15,11 +15,15 @@ SECTIONS = [
     "values",
     "liveness",
     "trace",
+    "tree",
     "layers",
+    "roofline",
     "families",
     "compute-sets",
+    "operations",
     "hardware",
     "error-bands",
+    "glossary",
 ]
 
 

@@ -1,6 +1,7 @@
 """Pages of programs that are built by hand."""
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from ipu_keras.advice.changes import Fix
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report, html
 from ipu_keras.report.error_bands import error_bands
+from ipu_keras.report.figures_in_words import verdict_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
+from ipu_keras.report.glossary import TERMS
 from ipu_keras.report.html import MAX_TABLE_ROWS
 
 GC200 = TARGETS["gc200"]
@@ -58,7 +61,7 @@ def test_a_table_of_compute_sets(standard):
     """Rows as in `test_report`: those of the most cycles first."""
     heading, *rows = standard.section("compute-sets").table()
     cells = [dict(zip(heading, row, strict=True)) for row in rows]
-    assert [row["name"] for row in cells] == ["b", "a", "new"]
+    assert [row["name"].split()[0] for row in cells] == ["b", "a", "new"]
     (first,) = (row for row in cells if row["name"] == "a")
     # 64 floats of `w` on each tile come from where they lie: 64 cycles and 157 on the way.
     assert (first["bytes received"], first["exchange"]) == ("256", "221")
@@ -69,8 +72,10 @@ def test_a_table_of_compute_sets(standard):
         for cell in standard.section("compute-sets").all("tr")[2].all("td")
         if "data-value" in cell.attributes
     ]
-    # The operations, runs, the IPU, tiles with vertices, bytes that arrive, temporaries.
-    assert values[-6:] == [str(1472 * 64), "1", "0", "1472", "256", "0"]
+    # The operations, runs, tiles with vertices, bytes that arrive, temporaries.
+    assert values[-5:] == [str(1472 * 64), "1", "1472", "256", "0"]
+    (heading, *_) = page(pipelined()).section("compute-sets").table()
+    assert heading.index("IPU") == heading.index("runs") + 1
     assert (first["order"], first["tiles"]) == ("0", "1,472")
 
 
@@ -201,7 +206,9 @@ def test_a_program_that_computes_nothing():
 
 def test_names_are_text():
     found = page(report(program(HOSTILE), name=HOSTILE))
-    assert len(found.all("script")) == 1
+    data, graph_, _ = found.all("script")
+    assert {one.attributes["type"] for one in (data, graph_)} == {"application/json"}
+    assert HOSTILE in json.loads(graph_.text)["layers"]
     assert found.all("h1")[0].text == f"{HOSTILE} on gc200"
     assert HOSTILE in [row[0] for row in found.section("layers").table()]
     cell = read_html(report(program(HOSTILE), name=HOSTILE)._repr_html_())
@@ -273,6 +280,42 @@ def test_a_library_that_is_missing(monkeypatch, tmp_path, library):
     assert report()._repr_html_() is None
 
 
+def test_the_verdict_comes_first():
+    found = dataclasses.replace(
+        report(), note="Inference is modelled, as the model is not compiled"
+    )
+    verdicts = [
+        one.text
+        for one in page(found).section("summary").all("p")
+        if one.attributes.get("class") == "verdict"
+    ]
+    assert verdicts == [f"{found.note}.", f"{verdict_in_words(found)}."]
+
+
+def test_headings_lead_to_the_glossary(standard):
+    terms = {one.attributes["id"]: one for one in standard.section("glossary").all("div")}
+    links = [one.attributes["href"] for one in standard.all("a")]
+    named = {link.removeprefix("#") for link in links if link.startswith("#term-")}
+    assert {"term-gaps", "term-stash", "term-overflowed", "term-vertex-state"} <= named
+    assert "term-interleaved-non-interleaved" in named
+    assert named <= terms.keys()
+    assert terms["term-gaps"].all("dd")[0].text == TERMS["Gaps"]
+
+
+def test_the_tree_leads_to_operations(standard):
+    (tree,) = (one for one in standard.all("ul") if one.attributes.get("class") == "tree")
+    links = [(one.text, one.attributes["data-operation"]) for one in tree.all("a")]
+    assert links == [("a", "0"), ("b", "1"), ("new", "2")]
+
+
+def test_the_map_of_tiles_has_their_bytes(standard):
+    (data,) = standard.section("values").all("script")
+    found = dict(json.loads(data.text))
+    assert found["variables"] == [[256, 1472]]
+    whole = sum(size * length for runs in found.values() for size, length in runs)
+    assert whole == report().model.memory.total_bytes
+
+
 def test_samples_that_nobody_counted():
     assert "samples per second" not in html.page(report())
 
@@ -289,8 +332,8 @@ def test_what_would_help_a_program_that_does_not_fit():
         )
         assert box.all("li")[0].text == (
             "The layers on 2 IPUs: fits, 600,000 bytes on the fullest tile, 2.50 us per "
-            "sample: model.set_pipeline_stage_assignment(ipu_keras.suggest_pipeline(model, 2, "
-            "*specs))"
+            "sample: config.auto_select_ipus = 2 model.set_pipeline_stage_assignment("
+            "ipu_keras.suggest_pipeline(model, 2, *specs))"
         )
 
 

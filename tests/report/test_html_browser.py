@@ -59,7 +59,8 @@ def test_every_section_is_seen(visit, resnet50):
     """Sections follow each other, with height; pictures and tables are as wide as half the page."""
     measure = """() => {
       const sizes = {};
-      for (const one of document.querySelectorAll("section, figure svg, .timeline svg")) {
+      const select = "section, figure svg.broad, .tiles svg, .timeline svg";
+      for (const one of document.querySelectorAll(select)) {
         const box = one.getBoundingClientRect();
         const name = one.closest("section").id + " " + one.tagName.toLowerCase();
         sizes[name] = [box.top, box.bottom, box.width];
@@ -74,7 +75,9 @@ def test_every_section_is_seen(visit, resnet50):
         assert bottom - top > 100
         assert width > 1000
         end = bottom
-    assert set(sizes) == {"memory svg", "liveness svg", "trace svg"}
+    assert set(sizes) == {
+        f"{name} svg" for name in ("memory", "values", "liveness", "trace", "roofline")
+    }
     for top, bottom, width in sizes.values():
         assert bottom - top > 150
         assert width > 600

@@ -99,6 +99,132 @@ def test_nothing_is_beside_the_page_clipped_or_over_something_else(
             assert apart, (one, other)
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_table_is_cut_on_a_screen(visit, pages, name):
+    cut = visit(pages[name]).evaluate(
+        "() => Array.from(document.querySelectorAll('.wide'))"
+        ".filter((one) => one.scrollWidth > one.clientWidth)"
+        ".map((one) => one.getAttribute('aria-label'))"
+    )
+    assert cut == []
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pictures_are_whole_and_can_be_read(visit, pages, width):
+    """One of two is shown, as wide as the page, in letters of 10 pixels or more."""
+    found = visit(pages["pipeline"], width).evaluate(
+        """() => Array.from(document.querySelectorAll("figure svg"))
+          .filter((one) => one.getClientRects().length)
+          .map((one) => {
+            const box = one.getBoundingClientRect();
+            const letters = Array.from(one.querySelectorAll("text"), (text) =>
+              text.getBoundingClientRect().height);
+            return [one.className.baseVal, box.left, box.right, Math.min(...letters)];
+          })"""
+    )
+    assert [one[0] for one in found] == ["broad" if width == 1280 else "narrow"] * 3
+    for _, left, right, letters in found:
+        assert 0 <= left < right <= width
+        assert right - left > 0.85 * width
+        assert letters >= 10
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_a_telephone_names_have_a_figure_beside_them(visit, pages, name):
+    """Further ones are reached by scrolling, while names stay where they are."""
+    page = visit(pages[name], 400)
+    beside = page.evaluate(
+        """() => Array.from(document.querySelectorAll(".wide tbody tr:first-child"))
+          .filter((row) => row.cells.length > 1 && row.checkVisibility())
+          .map((row) => [row.cells[0].textContent, row.cells[1].getBoundingClientRect().right])"""
+    )
+    assert beside
+    assert [cell for cell, right in beside if right > 400] == []
+    page.evaluate("for (const one of document.querySelectorAll('.wide')) one.scrollLeft = 200")
+    moved = page.evaluate(
+        """() => Array.from(document.querySelectorAll(".wide tbody tr:first-child > th"))
+          .filter((one) => one.checkVisibility())
+          .map((one) => one.getBoundingClientRect().left)"""
+    )
+    assert min(moved) >= 0
+
+
+# What is clicked after the link to a section, and what is seen then.
+CLICKS = {
+    "Memory map": ("the fullest tile at its fullest", "#values .tiles p", "at its fullest: "),
+    "Execution trace": ("zoom in", "#trace .ticks", " µs"),
+    "Program tree": ("stage 0", "#tree", "forward"),
+    "Compute sets": ("cycles", "#compute-sets thead", "cycles"),
+    "Operations": ("find", "#operations [data-chosen]", "instructions of XLA: "),
+}
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_two_clicks_lead_to_what_people_look_for(visit, pages, width):
+    page = visit(pages["pipeline"], width)
+
+    def follow(title):
+        page.locator("nav").get_by_role("link", name=title, exact=True).click()
+        place = page.evaluate("location.hash")
+        assert page.locator(f"{place} h2").text_content() == title
+        # The heading is where the window begins.
+        assert -1 < page.locator(f"{place} h2").bounding_box()["y"] < 100
+        return page.locator(place)
+
+    assert follow("Liveness").locator("svg:visible").count() == 1
+    assert follow("Memory").locator("svg:visible").get_by_text("fullest tile").count() == 1
+    for title, (what, where, seen) in CLICKS.items():
+        section = follow(title)
+        section.locator("button, summary").get_by_text(what, exact=what != "stage 0").first.click()
+        shown = page.locator(where).filter(has_text=seen)
+        assert shown.first.is_visible(), title
+
+
+def test_the_map_of_tiles_is_as_dark_as_tiles_are_full(visit, pages):
+    page = visit(pages["pipeline"])
+    memory = pipelined().model.memory
+    page.locator("#values select[name=ipu]").select_option("1")
+    squares = page.locator(".tiles rect")
+    assert squares.count() == 1472
+    fullest = memory.peak_by_tile[1472:].argmax()
+    opacities = page.evaluate(
+        "Array.from(document.querySelectorAll('.tiles rect'), (one) => one.style.fillOpacity)"
+    )
+    share = memory.peak_by_tile[1472 + fullest] / memory.tile_bytes
+    assert max(map(float, opacities)) == pytest.approx(0.06 + 0.94 * share, abs=1e-3)
+    size = memory.peak_by_tile[1472 + 5]
+    assert squares.nth(5).text_content() == f"tile 5: {size:,} bytes"
+    squares.nth(5).click()
+    assert page.get_by_label("tile", exact=True).input_value() == "5"
+    said = page.locator(".tiles p").text_content()
+    assert said.startswith(f"Tile 5 of IPU 1 at its fullest: {size:,} of 638,976 bytes: code")
+    page.get_by_label("colour all bytes").select_option("variables")
+    assert f"tile 5: {size:,} bytes" != squares.nth(5).text_content()
+
+
+def test_the_search_of_operations(visit, pages):
+    page = visit(pages["report"])
+    operations = page.locator("#operations")
+    # `b` takes the most cycles.
+    chosen = operations.locator("[data-chosen]")
+    assert chosen.locator("strong").text_content() == "b"
+    page.get_by_label("search").fill("FIRST elementwise")
+    assert operations.locator("[data-found]").text_content() == "1 of 3 operations"
+    assert chosen.text_content().startswith("alayer firstelementwise, forward, ")
+    takes, taken = (operations.locator(f"[data-{name}] li") for name in ("takes", "taken"))
+    assert takes.all_text_contents() == [
+        "input x float32[1472, 64]",
+        "variable w float32[1472, 64]",
+    ]
+    assert taken.all_text_contents() == ["b float32[1472, 64]"]
+    taken.get_by_role("button").click()
+    assert chosen.locator("strong").text_content() == "b"
+    page.locator("#compute-sets tbody").get_by_role("link", name="new").click()
+    assert chosen.locator("strong").text_content() == "new"
+    page.get_by_label("search").fill("nothing like it")
+    assert operations.locator("[data-found]").text_content() == "0 of 3 operations"
+
+
 def test_light_and_dark_differ(visit, pages):
     colours = {
         scheme: visit(pages["report"], scheme=scheme).evaluate(
@@ -116,8 +242,8 @@ def test_keys_reach_all_that_can_be_used(visit, pages):
     page = visit(pages["pipeline"])
     everything = page.evaluate(
         "() => Array.from(document.querySelectorAll("
-        "'a[href], button, select, input, [tabindex=\"0\"]'))"
-        ".filter((one) => one.getClientRects().length > 0)"
+        "'a[href], button, select, input, summary, [tabindex=\"0\"]'))"
+        ".filter((one) => one.checkVisibility())"
         ".map((one, place) => { one.dataset.place = place; return place; })"
     )
     reached = []

@@ -6,26 +6,37 @@ from dataclasses import replace
 
 import keras
 import pytest
-from hlo_graphs import argument, graph, op
-from html_reports import GC200, pipelined, report
+import tensorflow as tf
+from hlo_graphs import argument, graph, op, staged_step
+from html_reports import GC200, report
 
 import ipu_keras
 from ipu_keras.advice.changes import Fix
 from ipu_keras.config import IPUConfig
+from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.program import Pipeline
 from ipu_keras.program.compilation_history import Recompilation
 from ipu_keras.report.next_steps import lines_of, next_steps
+from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
 CHANGES = {
     "available_memory_proportion": 0.3,
     "batch_size": 8,
     "dtype": "float16",
     "gradient_accumulation_count": 4,
+    "infeed_dtype": "float16",
+    "num_io_tiles": 32,
     "num_ipus": 2,
+    "pipeline_stages": 2,
+    "place_ops_on_io_tiles": True,
     "recomputation": True,
     "stage_splits": 2,
     "steps_per_execution": 64,
 }
+
+
+IN_FOUR_STAGES = CostOptions(pipeline=Pipeline(device_mapping=(0, 1, 2, 3)))
 
 
 def findings(found):
@@ -34,7 +45,12 @@ def findings(found):
 
 def test_lines_of_a_configuration_run():
     config = IPUConfig()
-    for name in ("available_memory_proportion", "recomputation"):
+    for name in (
+        "available_memory_proportion",
+        "num_io_tiles",
+        "place_ops_on_io_tiles",
+        "recomputation",
+    ):
         for line in lines_of({name: CHANGES[name]}):
             exec(line, {"config": config})
     assert config.allow_recompute is True
@@ -44,9 +60,15 @@ def test_lines_of_a_configuration_run():
 
 def test_lines_call_what_there_is():
     """With arguments that it has."""
-    owners = {"ipu_keras": ipu_keras, "keras.config": keras.config}
+    owners = {
+        "dataset": tf.data.Dataset,
+        "ipu_keras": ipu_keras,
+        "keras.config": keras.config,
+        "keras.tree": keras.tree,
+        "tf": tf,
+    }
     checked = []
-    for line in lines_of(CHANGES, num_stages=4):
+    for line in lines_of(CHANGES, IN_FOUR_STAGES):
         for call in ast.walk(ast.parse(line)):
             if not isinstance(call, ast.Call):
                 continue
@@ -63,16 +85,31 @@ def test_lines_call_what_there_is():
     assert set(checked) == {
         "fit",
         "set_dtype_policy",
-        "set_gradient_accumulation_options",
         "set_pipeline_stage_assignment",
         "suggest_pipeline",
+        "set_pipelining_options",
+        "map",
+        "map_structure",
+        "cast",
         "compile",
     }
 
 
 def test_more_stages_are_counted_from_those_that_were_given():
-    (line,) = lines_of({"stage_splits": 2}, num_stages=4)
-    assert "suggest_pipeline(model, 8, *specs)" in line
+    ipus, stages = lines_of({"stage_splits": 2}, IN_FOUR_STAGES)
+    assert ipus == "config.auto_select_ipus = 8"
+    assert "suggest_pipeline(model, 8, *specs)" in stages
+
+
+def test_stages_keep_the_schedule_and_the_replicas_that_there_are():
+    pipeline = Pipeline(device_mapping=(0, 1), schedule=PipelineSchedule.Sequential)
+    options = CostOptions(pipeline=pipeline, num_replicas=2)
+    assert lines_of({"pipeline_stages": 3, "gradient_accumulation_count": 6}, options) == (
+        "config.auto_select_ipus = 8",
+        "model.set_pipeline_stage_assignment(ipu_keras.suggest_pipeline(model, 3, *specs, "
+        "schedule=PipelineSchedule.Sequential))",
+        "model.set_pipelining_options(..., gradient_accumulation_steps_per_replica=6)",
+    )
 
 
 def test_fixes_come_first_in_their_order():
@@ -91,34 +128,63 @@ def test_fixes_come_first_in_their_order():
     # Speed is of no use before it fits.
     assert not any("float32" in one or "most cycles" in one for one in findings(lacks))
     asked = findings(replace(lacks, fixes=()))
-    assert asked[0] == "It does not fit, and no remedy has been modelled: ask for some"
+    assert asked[0].startswith("It does not fit, and no change is known that would help")
 
 
 @pytest.mark.parametrize(
-    ("options", "line"),
+    ("options", "lines"),
     [
-        ({}, "model.compile(..., steps_per_execution=32)"),
-        ({"gradient_accumulation_count": 2, "steps_per_execution": 2}, "steps_per_execution=64)"),
-        ({"steps_per_execution": 32}, "config.io_tiles.num_io_tiles = 32"),
-        ({"steps_per_execution": 32, "num_io_tiles": 32}, "dataset = dataset.map("),
+        ({}, ("model.compile(..., steps_per_execution=32)",)),
+        (
+            {"gradient_accumulation_count": 2, "steps_per_execution": 2},
+            ("model.compile(..., steps_per_execution=64)",),
+        ),
+        (
+            {"steps_per_execution": 32},
+            ("config.io_tiles.num_io_tiles = 32", "config.io_tiles.place_ops_on_io_tiles = True"),
+        ),
     ],
 )
-def test_a_program_that_waits_for_the_host(options, line):
+def test_a_program_that_waits_for_the_host(options, lines):
     found = report(**options)
     assert found.bound == "host"
     step = next_steps(found)[0]
-    cycles = found.host_cycles + found.model.hidden_host_cycles
-    assert step.finding.startswith(f"Copies between host and IPU take {cycles:,} cycles")
-    assert line in step.lines[0]
+    assert step.lines == lines
+    changed = {
+        "model.compile(..., steps_per_execution=32)": {"steps_per_execution": 32},
+        "model.compile(..., steps_per_execution=64)": {"steps_per_execution": 64},
+    }.get(lines[0], {"num_io_tiles": 32, "place_ops_on_io_tiles": True})
+    target = GC200.without_tiles(changed.get("num_io_tiles", 0))
+    after = report(target=target, **{**options, **changed})
+    assert step.finding.endswith(
+        f"a step takes {after.cycles_per_step:,} cycles in place of {found.cycles_per_step:,}"
+    )
 
 
 def test_a_pipeline_that_waits_for_itself():
-    found = pipelined()
+    pipeline = Pipeline(device_mapping=(0, 1, 2, 3))
+
+    def with_steps(count):
+        return report(
+            staged_step(4),
+            gradient_accumulation_count=count,
+            steps_per_execution=16,
+            pipeline=pipeline,
+            synthetic_infeed=True,
+            synthetic_outfeed=True,
+        )
+
+    found = with_steps(8)
     waits = [one for one in next_steps(found) if "fills and drains" in one.finding]
     assert found.pipeline.bubble_share > 0.2
-    assert [one.lines for one in waits] == [
-        ("model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=16)",)
-    ]
+    (more,) = [one.lines for one in waits]
+    assert more == (
+        "model.set_pipelining_options(..., gradient_accumulation_steps_per_replica=16)",
+    )
+    after = with_steps(16)
+    assert waits[0].finding.endswith(
+        f"a step takes {after.cycles_per_step:,} cycles in place of {found.cycles_per_step:,}"
+    )
     stages = list(found.pipeline.stages)
     assert max(one.cycles for one in stages) < 1.25 * sum(one.cycles for one in stages) / 4
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.cost.flat.control_flow import bodies_of
+from ipu_keras.ir import num_elements
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ def schedule(program: FlatProgram) -> FlatProgram:
     """Runs early what frees more memory than it takes, such as weight updates.
 
     So does a gradient that goes straight into its accumulator, and one variable's update ends
-    before the next begins. Otherwise the order of tracing stays, in which each compute set follows
-    those whose results it reads. What is inside a loop stays together.
+    before the next begins. Numbers that follow from variables alone, such as a learning rate, come
+    first, as all updates wait for them. Otherwise the order of tracing stays, in which each compute
+    set follows those whose results it reads. What is inside a loop stays together.
     """
     # TensorFlow for IPUs tries three schedulers for each computation and keeps the one with the
     # least peak (CHOOSE_BEST). This one does what matters most of its clustering: what has large
@@ -30,12 +32,13 @@ def schedule(program: FlatProgram) -> FlatProgram:
     # weight update by itself, post order has the least peak, depth first from each new value.
     program = _one_update_after_the_other(program)
     order = _Order(program)
-    ready = [k for k, count in enumerate(order.waits_for) if count == 0]
+    numbers = _numbers_of_variables(program)
     # Positions in the order of tracing, so the smallest is what tracing had first.
+    ready = [(k not in numbers, k) for k, count in enumerate(order.waits_for) if count == 0]
     heapq.heapify(ready)
     done: list[ComputeSet] = []
     while ready:
-        position = heapq.heappop(ready)
+        _, position = heapq.heappop(ready)
         if order.is_done(position):
             continue
         done.append(program.compute_sets[position])
@@ -48,8 +51,26 @@ def schedule(program: FlatProgram) -> FlatProgram:
                 done.append(program.compute_sets[position])
                 eager += order.finish(position)
             else:
-                heapq.heappush(ready, position)
+                heapq.heappush(ready, (position not in numbers, position))
     return replace(program, compute_sets=tuple(done))
+
+
+def _numbers_of_variables(program: FlatProgram) -> set[int]:
+    """Returns the positions of compute sets that make single numbers of nothing but variables."""
+    known = {
+        name for name, value in program.values.items() if value.role in ("variable", "constant")
+    }
+    found = set()
+    for position, one in enumerate(program.compute_sets):
+        is_free = one.repeat == 1 and not one.branches
+        if (
+            is_free
+            and known.issuperset(one.reads)
+            and all(num_elements(v.spec) == 1 for v in one.writes)
+        ):
+            found.add(position)
+            known.update(value.name for value in one.writes)
+    return found
 
 
 class _Order:

@@ -12,6 +12,8 @@ from ipu_keras.machine.target import Target
 
 # Categories of memory that is in use only some of the time.
 _NOT_ALWAYS_LIVE = ("activations", "message_buffers")
+# Categories of values that are always live, by their roles.
+_HELD = {"variable": "variables", "constant": "constants"}
 
 
 @dataclass(frozen=True)
@@ -189,30 +191,23 @@ def plan_memory(
         temporary_bytes: For each compute set, what every tile needs while it runs.
         message_bytes: For each compute set, what arrives at every tile before it runs.
     """
-    always = {"variable": np.zeros(target.num_tiles, np.int64)}
-    always["constant"] = always["variable"].copy()
-    stashes = always["variable"].copy()
-    for name, value in program.values.items():
-        if value.role in always:
-            _fill(always[value.role], regions[name])
-        if name in program.stashes:
-            _fill(stashes, regions[name], program.stashes[name])
+    held = held_by_tile(program, regions, target.num_tiles)
     live = _live_bytes(program, regions, target, lifetimes(program))
     messages = _by_position(message_bytes, live)
     live += (_by_position(temporary_bytes, live) + messages)[:, None]
     fixed = sum(vars(overhead).values())
-    always_live = always["variable"] + always["constant"] + stashes + fixed
+    always_live = sum(held.values()) + fixed
     # Tiles are fullest at different times; Poplar's report adds up each one's peak too.
     peak = live.max(axis=0)
     arrived = int(messages[live.argmax(axis=0)].sum())
     categories = {
-        "variables": int(always["variable"].sum()),
-        "constants": int(always["constant"].sum()),
+        "variables": int(held["variables"].sum()),
+        "constants": int(held["constants"].sum()),
         "activations": int(peak.sum()) - arrived,
         "message_buffers": arrived,
     }
     if program.stashes:
-        categories["stashes"] = int(stashes.sum())
+        categories["stashes"] = int(held["stashes"].sum())
     categories.update((name, size * target.num_tiles) for name, size in vars(overhead).items())
     return MemoryPlan(
         bytes_by_category=categories,
@@ -224,6 +219,19 @@ def plan_memory(
         code_bytes=overhead.code,
         code_region_bytes=target.code_region_bytes,
     )
+
+
+def held_by_tile(
+    program: FlatProgram, regions: Mapping[str, Region], num_tiles: int
+) -> dict[str, np.ndarray]:
+    """Returns `(tiles,)` bytes of the values of one IPU that are always live, by category."""
+    held = {name: np.zeros(num_tiles, np.int64) for name in (*_HELD.values(), "stashes")}
+    for name, value in program.values.items():
+        if value.role in _HELD:
+            _fill(held[_HELD[value.role]], regions[name])
+        if name in program.stashes:
+            _fill(held["stashes"], regions[name], program.stashes[name])
+    return held
 
 
 def peak_besides_results(

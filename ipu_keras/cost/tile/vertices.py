@@ -5,6 +5,7 @@ elements cost nothing; a negative number of them, or an unknown dtype or operati
 ValueError. The start of the compute set (`target.launch_cycles`) is the caller's to add.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,9 @@ _CUSTOM_REDUCER = ("compare", "select")
 # An instruction for the load, one to compute and one for the store of each vector: what
 # poplibs' own addition takes over what the data path could do. Other code does no better.
 _UNSCHEDULED = 3
+
+# Release whose estimators of lookups ask which rows a tile has.
+_FIRST_WITH_RANGES = 3.0
 
 _NOTHING = VertexCycles(0)
 _CERTAINTY = {Confidence.GUESSED: 0, Confidence.DERIVED: 1, Confidence.CALIBRATED: 2}
@@ -261,52 +265,120 @@ def dynamic_slice(
     return _cycles(target.num_workers * worker, Confidence.DERIVED, element)
 
 
-def multi_slice(target: Target, *, dtype: str, num_indices: int, row_elements: int) -> VertexCycles:
-    """Cycles of gathering rows of a table: an embedding lookup.
+def multi_slice(
+    target: Target, *, dtype: str, num_indices: int, row_elements: int, share: float = 1
+) -> VertexCycles:
+    """Cycles of gathering rows of a table, of which the tile has a share: an embedding lookup.
 
-    Source: poplibs, popopsCycleEstimators, MultiSlice; the workers share the indices.
+    Source: poplibs, popopsCycleEstimators, MultiSlice. The workers share the indices: 19 cycles
+    for one whose row is here and 2 for each pair of elements, 8 for one whose row is not.
+
+    Example:
+
+    Two indices for a worker, rows of eight numbers: 6 * (30 + 2 * (19 + 4 * 2)).
+
+    >>> from ipu_keras.machine.target import target_named
+    >>> gc200 = target_named("gc200")
+    >>> multi_slice(gc200, dtype="float32", num_indices=12, row_elements=8).cycles
+    504
     """
     element = element_named(dtype)
     if min(num_indices, row_elements) < 1:
         return _nothing(num_indices=num_indices, row_elements=row_elements)
-    vectors = _split(row_elements * element.num_bytes, target.vector_bytes)
-    worker = 30 + _split(num_indices, target.num_workers) * (19 + 2 * vectors)
+    # Of bytes, four take three cycles.
+    pairs = 2 * _split(row_elements * element.num_words, 2)
+    moved = pairs if element.num_bytes > 1 else 3 * _split(row_elements, 4)
+    each = _split(num_indices, target.num_workers)
+    found = _found(target, each, share)
+    worker = 30 + found * (19 + moved) + (each - found) * 8
     return _cycles(target.num_workers * worker, Confidence.DERIVED, element)
 
 
 def multi_update_add(
-    target: Target, *, dtype: str, num_indices: int, row_elements: int
+    target: Target, *, dtype: str, num_indices: int, row_elements: int, share: float = 1
 ) -> VertexCycles:
-    """Cycles of adding to rows of a table: an embedding's gradient.
+    """Cycles of adding to rows of a table, of which the tile has a share: an embedding's gradient.
 
-    Source: poplibs, popopsCycleEstimators, MultiUpdateAdd; the workers share the indices, and
-    each stores words of 32 bits, the smallest that no other worker's store can tear.
+    Source: poplibs, popopsCycleEstimators, MultiUpdateAdd. The workers share the rows, and each
+    sees all indices: 5 cycles for one whose row is another's. It stores words of 32 bits, the
+    smallest that no other worker's store can tear.
+
+    Example:
+
+    Two of 12 rows are a worker's, with eight words each: 6 * (38 + 2 * (11 + 7 * 3) + 10 * 5).
+
+    >>> from ipu_keras.machine.target import target_named
+    >>> gc200 = target_named("gc200")
+    >>> multi_update_add(gc200, dtype="float32", num_indices=12, row_elements=8).cycles
+    912
     """
     element = element_named(dtype)
     if min(num_indices, row_elements) < 1:
         return _nothing(num_indices=num_indices, row_elements=row_elements)
     atoms = _split(row_elements * element.num_bytes, 4)
-    worker = 32 + _split(num_indices, target.num_workers) * (11 + 3 * (atoms - 1))
+    start, first = (38, 11) if element.num_bytes >= 4 else (37, 13)
+    found = _found(target, num_indices, share / target.num_workers)
+    worker = start + found * (first + 3 * (atoms - 1)) + (num_indices - found) * 5
     return _cycles(target.num_workers * worker, Confidence.DERIVED, element)
 
 
-def pooling(
-    target: Target, *, dtype: str, num_outputs: int, window_elements: int, backward: bool
-) -> VertexCycles:
-    """Cycles of pooling over windows.
+def _found(target: Target, num_indices: int, share: float) -> int:
+    """Returns how many indices count as those of rows in so large a share of a table."""
+    # Estimators of release 2.0 take all for such: what its tests expect of lookups grows by 99
+    # cycles an index in large tables, of which 2 + 13 workers' cycles times 6 are 99.
+    if target.sdk < _FIRST_WITH_RANGES:
+        return num_indices
+    return min(math.ceil(num_indices * share), num_indices)
 
-    Source: poplibs, popnnCycleEstimators, MaxPooling: 13 + 6 * slowest worker, which takes 13
-    cycles for a row (30 backward), 20 for an item and 8 for each vector of channels, besides the
-    window's 3 (5 backward) for each of its elements. How many rows and items a worker has is not
-    known here, and guessed as one.
+
+@dataclass(frozen=True, slots=True)
+class PooledRun:
+    """Results next to each other that one worker pools.
+
+    Args:
+        num_outputs: How many they are.
+        window_elements: Elements of each one's window.
     """
-    element = element_named(dtype)
-    if min(num_outputs, window_elements) < 1:
-        return _nothing(num_outputs=num_outputs, window_elements=window_elements)
-    vectors = _vectors_each(target, element, num_outputs)
-    row, per_element = (30, 5) if backward else (13, 3)
-    worker = row + 20 + vectors * (8 + per_element * window_elements)
-    return _cycles(13 + target.num_workers * worker, Confidence.GUESSED, element)
+
+    num_outputs: int
+    window_elements: int
+
+
+def pooling(
+    target: Target,
+    *,
+    dtype: str,
+    vectors: int,
+    runs: Sequence[Sequence[PooledRun]],
+    backward: bool = False,
+) -> VertexCycles:
+    """Cycles of pooling over windows, of which each worker has some runs.
+
+    Source: poplibs, popnnCycleEstimators, MaxPooling: 13 + 6 * slowest worker. Its work list has
+    runs, 13 cycles each (30 backward), and in each the elements of the window, which are taken
+    one after the other for all of the run: 20 cycles, and for each vector of channels 8 and 3 (5
+    backward) a result.
+
+    Example:
+
+    A worker with a run of 4 windows of 9 elements, of one vector: 13 + 9 * (20 + 8 + 4 * 3).
+
+    >>> from ipu_keras.machine.target import target_named
+    >>> run = PooledRun(num_outputs=4, window_elements=9)
+    >>> pooling(target_named("gc200"), dtype="float16", vectors=1, runs=[[run]]).cycles
+    2251
+    """
+    if vectors < 1 or not any(run.num_outputs for worker in runs for run in worker):
+        return _nothing(vectors=vectors)
+    row, per_result = (30, 5) if backward else (13, 3)
+    slowest = max(
+        sum(
+            row + run.window_elements * (20 + vectors * (8 + per_result * run.num_outputs))
+            for run in worker
+        )
+        for worker in runs
+    )
+    return _cycles(13 + target.num_workers * slowest, Confidence.DERIVED, element_named(dtype))
 
 
 def random_uniform(target: Target, *, dtype: str, num_elements: int) -> VertexCycles:

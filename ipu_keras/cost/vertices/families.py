@@ -1,8 +1,10 @@
 """Has the table of who costs which family of operations."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.cost.flat.host_tables import HOST_TABLE_FAMILY
@@ -12,6 +14,7 @@ from ipu_keras.cost.flat.memory import peak_besides_results
 from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
 from ipu_keras.cost.pipeline.placement import STASH_FAMILY
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
+from ipu_keras.cost.products.convolution_planner import Plans
 from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, started_together
@@ -39,6 +42,9 @@ from ipu_keras.cost.vertices.transfers import (
     cost_of_stream_copy,
 )
 from ipu_keras.machine.target import Confidence
+
+# The kind of operation that `ops.multi_convolution` traces.
+MULTI_CONVOLUTION_FAMILY = "MultiConv"
 
 _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
     "broadcast": cost_of_broadcast,
@@ -88,9 +94,21 @@ def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> C
         return replace(context.product_options(replace(inner, **place)), **own)
 
     inside = context.within(body, options)
-    parts = tuple(cost_of(inner, inside) for inner in body.compute_sets)
-    pairs = zip(body.compute_sets, parts, strict=True)
-    runs = [part.in_step(inner, batches_per_update=1) for inner, part in pairs]
+    together = _together(body) if one.family == MULTI_CONVOLUTION_FAMILY else ()
+    shares = dict(share for group in together for share in _contexts(group, inside))
+    parts = tuple(cost_of(inner, shares.get(inner.name, inside)) for inner in body.compute_sets)
+    by_name = {inner.name: part for inner, part in zip(body.compute_sets, parts, strict=True)}
+    # Of what runs at the same time, the slowest counts.
+    hidden = {
+        inner.name
+        for group in together
+        for inner in sorted(group, key=lambda inner: by_name[inner.name].cycles)[:-1]
+    }
+    runs = [
+        by_name[inner.name].in_step(inner, batches_per_update=1)
+        for inner in body.compute_sets
+        if inner.name not in hidden
+    ]
     # Values within it are temporary; what it is given is where it was, its results where they
     # are made.
     return Cost(
@@ -104,13 +122,38 @@ def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> C
             temporary_bytes=[part.temporary_bytes for part in parts],
             message_bytes=[part.message_bytes for part in parts],
         ),
-        num_vertices=sum(part.num_vertices for part in parts),
+        num_vertices=sum(run.num_vertices for run in runs),
         tiles=max((part.tiles for part in parts), default=0),
         vertex=one.family,
         confidence=vertices.least([Confidence.DERIVED, *(part.confidence for part in parts)]),
         detail=f"{len(parts)} compute set{'s' if len(parts) != 1 else ''}",
         parts=parts,
     )
+
+
+def _together(body: FlatProgram) -> list[list[ComputeSet]]:
+    """Returns the convolutions of each pass of a multi-convolution, which run at the same time."""
+    passes: defaultdict[tuple[Any, ...], list[ComputeSet]] = defaultdict(list)
+    for inner in body.compute_sets:
+        if inner.family == "convolution":
+            # Gradients of inputs and of weights are multi-convolutions of their own: which of
+            # the passes one is shows in what it takes for samples and for channels.
+            axes = ("input_feature_dimension", "output_batch_dimension")
+            key = (*(inner.ops[-1].attributes[name] for name in axes), inner.backward)
+            passes[key].append(inner)
+    return list(passes.values())
+
+
+def _contexts(
+    group: Sequence[ComputeSet], context: CostContext
+) -> Iterator[tuple[str, CostContext]]:
+    """Divides the tiles among convolutions by their operations, as poplin's parallel plans do."""
+    flops = sum(inner.flops for inner in group)
+    left = context.target.num_tiles - len(group)
+    for inner in group:
+        tiles = 1 + left * inner.flops // max(flops, 1)
+        target = context.target.without_tiles(context.target.num_tiles - tiles)
+        yield inner.name, replace(context, target=target, plans=Plans(target))
 
 
 def _cost_of_others(one: ComputeSet, context: CostContext) -> Cost:

@@ -1,11 +1,11 @@
 """Costs looking rows of tables up, and updating them.
 
-Tiles share the columns of a table: each sees all numbers of rows, and its part of all rows.
-Tables of the elements of a batch are divided among the tiles first.
+Tiles share the columns and the rows of a table, and the lookups. Tables of the elements of a
+batch are divided among the tiles first.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
@@ -16,7 +16,6 @@ from ipu_keras.cost.tile.cost import (
     Cost,
     divided_cost,
     one_after_the_other,
-    started_together,
 )
 from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.cost.vertices.context import CostContext
@@ -32,104 +31,20 @@ from ipu_keras.machine.target import Target
 # result of each lookup. Tables that are looked up lie elsewhere, so their columns arrive with
 # the numbers of the rows. What is updated lies where it is updated, and only rows arrive.
 #
-# Operations whose updates of one element may be done in any order. These may be shared among
-# tiles too, each of which updates a table of its own, as by popops' `lookupSplit`.
+# One table lies so that tiles share its columns and its rows; those of one part may share the
+# lookups too, for which each needs a copy of it. As by popops' plan of an embedding.
+#
+# Operations whose updates of one element may be done in any order. These alone may be shared
+# among tiles, each of which updates a table of its own, as by popops' `lookupSplit`.
 _ORDERLESS = frozenset({"add", "maximum", "minimum", "multiply"})
-
-
-def cost_of_gather(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs a gather in the fastest way with room for what it needs of tables."""
-    target, rows = context.target, one.writes[0].spec
-    lookups = _batched(one, rows)
-    if lookups is None:
-        return _lookup_cost(one, target, vertices.multi_slice, rows)
-    found = batched_gather_cost(
-        target,
-        lookups,
-        result_bytes=bytes_per_tile(rows, target),
-        memory_proportion=context.product_options(one).memory_proportion,
-    )
-    return _of_tables(found, one, lookups)
-
-
-def cost_of_scatter(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs the update of a table, or of a copy of it if somebody still needs the old one."""
-    target, rows = context.target, one.operands[-1]
-    lookups = _batched(one, rows)
-    if lookups is None:
-        updated = _lookup_cost(one, target, vertices.multi_update_add, rows)
-    else:
-        updated = _of_tables(batched_update_cost(target, lookups), one, lookups)
-    shared = _shared_update_cost(one, context)
-    # It may need no more memory than all indices on each tile do.
-    if shared is not None and shared.temporary_bytes <= updated.exchange_bytes:
-        updated = min(updated, shared, key=lambda cost: cost.cycles)
-    return on_a_copy(one, updated, context)
-
-
-def rows_cost(
-    one: ComputeSet,
-    target: Target,
-    vertex: Callable[..., VertexCycles],
-    *,
-    rows: TensorSpec,
-    num_rows: int,
-    indices: TensorSpec,
-) -> Cost:
-    """Costs the rows of one table, whose columns tiles share, by a vertex that looks up or adds."""
-    columns = math.ceil(num_elements(rows) / max(num_rows, 1) / target.num_tiles)
-    cycles = vertex(target, dtype=rows.dtype, num_indices=num_rows, row_elements=columns)
-    received = indices.nbytes + bytes_per_tile(rows, target)
-    return started_together(one, target, cycles, received, vertex=one.family)
-
-
-def _lookup_cost(
-    one: ComputeSet, target: Target, vertex: Callable[..., VertexCycles], rows: TensorSpec
-) -> Cost:
-    indices = one.operands[1]
-    count = num_lookups(one.ops[-1], indices)
-    return rows_cost(one, target, vertex, rows=rows, num_rows=count, indices=indices)
-
-
-def _shared_update_cost(one: ComputeSet, context: CostContext) -> Cost | None:
-    """Costs updates where each tile updates a table of its own, and all are added up then.
-
-    It needs one table, rows of fewer columns than half the tiles, and updates in any order.
-    """
-    target = context.target
-    table, indices, rows = (one.operands[k] for k in (0, 1, -1))
-    operation = str(one.ops[-1].attributes.get("operation"))
-    num_rows = max(num_lookups(one.ops[-1], indices), 1)
-    columns = math.ceil(num_elements(rows) / num_rows)
-    parts = min(target.num_tiles // max(columns, 1), num_rows)
-    if num_batches(one.ops[-1], table) > 1 or parts < 2 or operation not in _ORDERLESS:
-        return None
-    # For one column each, a tile's own table has as many numbers as the table has rows.
-    own = math.ceil(num_elements(table) / columns)
-    filled = vertices.fill(target, dtype=table.dtype, num_elements=own)
-    updated = vertices.multi_update_add(
-        target, dtype=rows.dtype, num_indices=math.ceil(num_rows / parts), row_elements=1
-    )
-    received = math.ceil(indices.nbytes / parts) + bytes_per_tile(rows, target)
-    steps = [
-        started_together(one, target, filled, 0, vertex="fill"),
-        started_together(one, target, updated, received, vertex=one.family),
-        reduction_cost(
-            target,
-            operation=operation,
-            source=TensorSpec((parts, *table.shape), table.dtype),
-            num_outputs=num_elements(table),
-            dtype=table.dtype,
-        ),
-    ]
-    whole = one_after_the_other(steps, vertex=f"{one.family} in parts")
-    temporary = own * item_bytes(table) + whole.exchange_bytes
-    return replace(whole, temporary_bytes=temporary, detail=f"{parts} parts")
+# Release whose plan of an embedding takes the fewest cycles with room for what it needs; that of
+# 2.0 took the fewest bytes. Its parts of rows are words, later ones of eight bytes.
+_FIRST_PLANNED_BY_CYCLES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchedLookups:
-    """Lookups in several tables of the same size; rows and lookups are those of one table.
+class Lookups:
+    """Lookups in tables of the same size; rows and lookups are those of one table.
 
     `item_bytes` are those of an element, `index_bytes` those of what says which row to look up.
     """
@@ -143,6 +58,218 @@ class BatchedLookups:
     index_bytes: int
 
 
+def cost_of_gather(one: ComputeSet, context: CostContext) -> Cost:
+    """Costs a gather in the fastest way with room for what it needs of tables."""
+    target, rows = context.target, one.writes[0].spec
+    proportion = context.product_options(one).memory_proportion
+    lookups = _lookups_of(one, rows)
+    if lookups is None:
+        return Cost(vertex=one.family)
+    if lookups.num_tables == 1:
+        return gather_cost(target, lookups, memory_proportion=proportion, vertex=one.family)
+    found = batched_gather_cost(
+        target,
+        lookups,
+        result_bytes=bytes_per_tile(rows, target),
+        memory_proportion=proportion,
+    )
+    return _of_tables(found, one, lookups)
+
+
+def cost_of_scatter(one: ComputeSet, context: CostContext) -> Cost:
+    """Costs the update of a table, or of a copy of it if somebody still needs the old one."""
+    target = context.target
+    lookups = _lookups_of(one, one.operands[-1])
+    if lookups is None:
+        updated = Cost(vertex=one.family)
+    elif lookups.num_tables == 1:
+        updated = update_cost(
+            target,
+            lookups,
+            operation=str(one.ops[-1].attributes.get("operation")),
+            memory_proportion=context.product_options(one).memory_proportion,
+            vertex=one.family,
+        )
+    else:
+        updated = _of_tables(batched_update_cost(target, lookups), one, lookups)
+    return on_a_copy(one, updated, context)
+
+
+def gather_cost(target: Target, lookups: Lookups, *, memory_proportion: float, vertex: str) -> Cost:
+    """Costs looking up rows of one table, by the plan that popops makes."""
+    parts = _parts_of(target, lookups)
+    ways = [(part, _gathered(target, lookups, part, vertex)) for part in parts]
+    return _planned(target, lookups, ways, memory_proportion)
+
+
+def update_cost(
+    target: Target,
+    lookups: Lookups,
+    *,
+    operation: str,
+    memory_proportion: float,
+    vertex: str,
+) -> Cost:
+    """Costs updating rows of one table, by the plan that popops makes."""
+    ways = [
+        (part, _updated(target, lookups, part, operation, vertex))
+        for part in _parts_of(target, lookups)
+        if part.sharing == 1 or operation in _ORDERLESS
+    ]
+    return _planned(target, lookups, ways, memory_proportion)
+
+
+def _planned(
+    target: Target,
+    lookups: Lookups,
+    ways: Sequence[tuple["_TablePart", Cost]],
+    memory_proportion: float,
+) -> Cost:
+    def needed(way: tuple[_TablePart, Cost]) -> int:
+        # The plan says where the table lies, too.
+        part, cost = way
+        table = part.rows * part.columns * lookups.item_bytes
+        return math.ceil(table / part.sharing) + cost.temporary_bytes
+
+    def cycles(way: tuple[_TablePart, Cost]) -> int:
+        return way[1].cycles
+
+    room = memory_proportion * target.tile_bytes
+    fitting = [way for way in ways if needed(way) <= room]
+    if target.sdk < _FIRST_PLANNED_BY_CYCLES or not fitting:
+        return min(ways, key=lambda way: (needed(way), cycles(way)))[1]
+    return min(fitting, key=lambda way: (cycles(way), needed(way)))[1]
+
+
+@dataclass(frozen=True)
+class _TablePart:
+    """What a tile has of one table, and how many tiles that have the same share the lookups."""
+
+    rows: int
+    columns: int
+    lookups: int
+    row_parts: int
+    sharing: int
+    tiles: int
+
+    def share_of(self, lookups: Lookups) -> float:
+        return self.rows / lookups.num_rows
+
+
+def _parts_of(target: Target, lookups: Lookups) -> Iterator[_TablePart]:
+    """Yields divisions of a table among the tiles, and of the lookups among those with a part."""
+    atom = 4 if target.sdk < _FIRST_PLANNED_BY_CYCLES else target.vector_bytes
+    grain = max(atom // lookups.item_bytes, 1)
+    columns = grain
+    while True:
+        columns = min(columns, lookups.row_elements)
+        column_parts = math.ceil(lookups.row_elements / columns)
+        if column_parts <= target.num_tiles:
+            yield from _shared(target, lookups, columns, column_parts)
+        if columns == lookups.row_elements:
+            return
+        columns *= 2
+
+
+def _shared(
+    target: Target, lookups: Lookups, columns: int, column_parts: int
+) -> Iterator[_TablePart]:
+    left = target.num_tiles // column_parts
+    halves = (left >> k for k in range(left.bit_length()))
+    for asked in dict.fromkeys(min(parts, lookups.num_rows) for parts in halves):
+        rows = math.ceil(lookups.num_rows / asked)
+        row_parts = math.ceil(lookups.num_rows / rows)
+        for sharing in dict.fromkeys((1, min(left // row_parts, lookups.num_lookups))):
+            each = math.ceil(lookups.num_lookups / sharing)
+            tiles = column_parts * row_parts * sharing
+            yield _TablePart(rows, columns, each, row_parts, sharing, tiles)
+
+
+def _gathered(target: Target, lookups: Lookups, part: _TablePart, vertex: str) -> Cost:
+    cycles = [
+        vertices.multi_slice(
+            target,
+            dtype=lookups.dtype,
+            num_indices=part.lookups,
+            row_elements=part.columns,
+            share=part.share_of(lookups),
+        )
+    ]
+    row = part.columns * lookups.item_bytes
+    received = [part.lookups * lookups.index_bytes]
+    if part.sharing > 1:
+        received[0] += part.rows * row
+    needed = received[0]
+    if part.row_parts > 1:
+        # Of what all with other rows found, each takes the one result of some lookups.
+        each = math.ceil(part.lookups / part.row_parts)
+        second = vertices.multi_slice(
+            target, dtype=lookups.dtype, num_indices=each, row_elements=part.columns
+        )
+        cycles.append(second)
+        received.append(each * part.row_parts * row)
+        needed += part.lookups * row
+    return _in_stages(target, part, cycles, received, needed, vertex)
+
+
+def _updated(
+    target: Target, lookups: Lookups, part: _TablePart, operation: str, vertex: str
+) -> Cost:
+    added = vertices.multi_update_add(
+        target,
+        dtype=lookups.dtype,
+        num_indices=part.lookups,
+        row_elements=part.columns,
+        share=part.share_of(lookups),
+    )
+    arriving = part.lookups * (lookups.index_bytes + part.columns * lookups.item_bytes)
+    alone = _in_stages(target, part, [added], [arriving], arriving, vertex)
+    if part.sharing == 1:
+        return alone
+    # Tables of their own are of float32 for halves, as sums are.
+    dtype = "float32" if lookups.dtype == "float16" else lookups.dtype
+    own = part.rows * part.columns
+    filled = vertices.fill(target, dtype=dtype, num_elements=own)
+    partials = TensorSpec((part.sharing, lookups.num_rows, lookups.row_elements), dtype)
+    outputs = lookups.num_rows * lookups.row_elements
+    summed = reduction_cost(
+        target,
+        operation=operation,
+        source=partials,
+        axes=(0,),
+        num_outputs=outputs,
+        dtype=dtype,
+    )
+    steps = [_in_stages(target, part, [filled], [], 0, "fill"), alone, summed]
+    whole = one_after_the_other(steps, vertex=f"{vertex} in parts")
+    size = own * item_bytes(partials) + arriving
+    return replace(whole, temporary_bytes=size, detail=f"{part.sharing} parts")
+
+
+def _in_stages(
+    target: Target,
+    part: _TablePart,
+    cycles: Sequence[VertexCycles],
+    received: Sequence[int],
+    needed: int,
+    vertex: str,
+) -> Cost:
+    cost = divided_cost(
+        target,
+        cycles=sum(each.cycles for each in cycles),
+        num_compute_sets=len(cycles),
+        moved=received,
+    )
+    return replace(
+        cost,
+        temporary_bytes=needed,
+        tiles=part.tiles,
+        vertex=vertex,
+        confidence=vertices.least(each.confidence for each in cycles),
+        detail=f"tiles share {'rows' if part.row_parts > 1 else 'columns'}",
+    )
+
+
 @dataclass(frozen=True)
 class _TablesOfTile:
     """What one tile has: so many tables, and so many columns of each."""
@@ -153,17 +280,16 @@ class _TablesOfTile:
     more_tiles: int  # for each table, as often as the tiles that its columns need
 
 
-def _batched(one: ComputeSet, rows: TensorSpec) -> BatchedLookups | None:
-    """Returns lookups of a batch; `None` if there is one table, or nothing is looked up."""
+def _lookups_of(one: ComputeSet, rows: TensorSpec) -> Lookups | None:
+    """Returns the lookups of a gather or scatter; `None` if nothing is looked up."""
     table, indices = one.operands[:2]
-    num_rows = num_lookups(one.ops[-1], indices)
-    num_tables = num_batches(one.ops[-1], table)
-    if num_tables <= 1 or not num_rows:
+    num_rows, num_tables = num_lookups(one.ops[-1], indices), num_batches(one.ops[-1], table)
+    if not min(num_rows, num_tables, num_elements(rows)):
         return None
     row_elements = num_elements(rows) // num_rows
-    return BatchedLookups(
+    return Lookups(
         num_tables=num_tables,
-        num_rows=math.ceil(num_elements(table) / num_tables / max(row_elements, 1)),
+        num_rows=max(math.ceil(num_elements(table) / num_tables / row_elements), 1),
         num_lookups=num_rows // num_tables,
         row_elements=row_elements,
         dtype=rows.dtype,
@@ -172,13 +298,13 @@ def _batched(one: ComputeSet, rows: TensorSpec) -> BatchedLookups | None:
     )
 
 
-def _of_tables(cost: Cost, one: ComputeSet, lookups: BatchedLookups) -> Cost:
+def _of_tables(cost: Cost, one: ComputeSet, lookups: Lookups) -> Cost:
     detail = f"{lookups.num_tables} tables, {cost.detail}"
     return replace(cost, vertex=one.family, detail=detail)
 
 
 def batched_gather_cost(
-    target: Target, lookups: BatchedLookups, *, result_bytes: int, memory_proportion: float
+    target: Target, lookups: Lookups, *, result_bytes: int, memory_proportion: float
 ) -> Cost:
     """Costs the fastest way to look rows up among those with room for what they need of tables.
 
@@ -193,7 +319,7 @@ def batched_gather_cost(
     return min(fitting, key=lambda way: way.cycles)
 
 
-def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
+def batched_update_cost(target: Target, lookups: Lookups) -> Cost:
     """Costs adding to rows, where the tiles of one table share its columns alone."""
     # If tiles shared the updates of a column too, each would have sums of its own for all rows.
     share = _share_of(target, lookups)
@@ -208,7 +334,7 @@ def batched_update_cost(target: Target, lookups: BatchedLookups) -> Cost:
     return _found(target, share, [vertex], [received], "columns")
 
 
-def _share_of(target: Target, lookups: BatchedLookups) -> _TablesOfTile:
+def _share_of(target: Target, lookups: Lookups) -> _TablesOfTile:
     tables_each = math.ceil(lookups.num_tables / target.num_tiles)
     groups = math.ceil(lookups.num_tables / tables_each)
     tiles_each = max(target.num_tiles // groups, 1)
@@ -218,7 +344,7 @@ def _share_of(target: Target, lookups: BatchedLookups) -> _TablesOfTile:
 
 
 def _gathers(
-    target: Target, lookups: BatchedLookups, share: _TablesOfTile, result_bytes: int
+    target: Target, lookups: Lookups, share: _TablesOfTile, result_bytes: int
 ) -> Iterator[Cost]:
     def vertex(num_lookups: int) -> VertexCycles:
         return vertices.multi_slice(

@@ -34,8 +34,8 @@ class _Pass:
 
     # The opcode and the number of operands.
     operations: tuple[tuple[str, int], ...]
-    # The operation, the number of results and their type.
-    sums: tuple[tuple[str, int, str], ...]
+    # The operation, the axes, the number of results and their type.
+    sums: tuple[tuple[str, tuple[int, ...], int, str], ...]
 
 
 def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
@@ -52,8 +52,15 @@ def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
         for kind, num_operands in found.operations
     ]
     sums = [
-        reduction_cost(target, operation=kind, source=tensor, num_outputs=count, dtype=dtype)
-        for kind, count, dtype in found.sums
+        reduction_cost(
+            target,
+            operation=kind,
+            source=tensor,
+            axes=axes,
+            num_outputs=count,
+            dtype=dtype,
+        )
+        for kind, axes, count, dtype in found.sums
     ]
     received = _arriving(one, context)
     # reduceMany takes several sums by the same compute sets: they start and meet together, so
@@ -98,10 +105,19 @@ def _pass_of(one: ComputeSet) -> _Pass:
     op = one.ops[-1]
     if op.kind in _BATCH_NORMS:
         operations, num_sums = _BATCH_NORMS[op.kind]
-        vector = op.outputs[-1]
-        return _Pass(operations, (("add", num_elements(vector), vector.dtype),) * num_sums)
-    reduced = [(op.attributes["operation"], op.outputs[0]) for op in one.ops if op.kind == "reduce"]
+        vector, rank = op.outputs[-1], len(one.operands[0].shape)
+        axes = tuple(axis for axis in range(rank) if axis != op.attributes["feature_index"])
+        return _Pass(operations, (("add", axes, num_elements(vector), vector.dtype),) * num_sums)
     return _Pass(
         tuple((op.kind, len(op.inputs)) for op in one.ops if op.kind != "reduce"),
-        tuple((operation, num_elements(made), made.dtype) for operation, made in reduced),
+        tuple(
+            (
+                op.attributes["operation"],
+                op.attributes["dimensions"],
+                num_elements(op.outputs[0]),
+                op.outputs[0].dtype,
+            )
+            for op in one.ops
+            if op.kind == "reduce"
+        ),
     )

@@ -12,7 +12,7 @@ from ipu_keras.cost.flat.layouts import (
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, one_after_the_other, started_together
 from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.cost.vertices.lookups import rows_cost
+from ipu_keras.cost.vertices.lookups import Lookups, gather_cost
 from ipu_keras.cost.vertices.reductions import reduction_cost
 from ipu_keras.cost.vertices.rejection import REJECTING, rejecting_draw
 from ipu_keras.cost.vertices.sorts import sort_cost
@@ -27,7 +27,7 @@ def cost_of_draw(one: ComputeSet, context: CostContext) -> Cost:
     """Costs a random draw, by what it draws from."""
     op, target = one.ops[-1], context.target
     if op.kind == "StatelessShuffle" or op.attributes.get("distribution") == "shuffle":
-        return _shuffle_cost(one, target)
+        return _shuffle_cost(one, context)
     if "num_drawn" in op.attributes:
         return _categorical_cost(one, target, op.attributes["num_drawn"])
     distribution = REJECTING_DRAWS.get(op.kind, op.attributes.get("distribution"))
@@ -61,7 +61,8 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
     # Drawn is the class with the largest logit - log(-log(number)).
     logits = [spec for spec in one.operands if "float" in spec.dtype]
     dtype = logits[0].dtype if logits else "float32"
-    numbers = TensorSpec((num_drawn,), dtype)
+    outputs = max(num_elements(one.writes[-1].spec), 1)
+    numbers = TensorSpec((outputs, num_drawn // outputs), dtype)
     noisy = vertices.fused(
         target,
         operations=_NOISY_LOGITS,
@@ -75,7 +76,8 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
         target,
         operation="custom",
         source=numbers,
-        num_outputs=num_elements(one.writes[-1].spec),
+        axes=(1,),
+        num_outputs=outputs,
         dtype=dtype,
     )
     parts = [
@@ -87,9 +89,9 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
     return replace(whole, temporary_bytes=per_tile + whole.exchange_bytes)
 
 
-def _shuffle_cost(one: ComputeSet, target: Target) -> Cost:
+def _shuffle_cost(one: ComputeSet, context: CostContext) -> Cost:
     """Costs a shuffle, as XLA has it: random keys are sorted with values or numbers of rows."""
-    output = one.writes[-1].spec
+    target, output = context.target, one.writes[-1].spec
     keys = TensorSpec(output.shape[:1], "uint32")
     numbers = output if len(output.shape) == 1 else keys
     ordered = sort_cost(target, operands=[keys, numbers], axis=0)
@@ -99,13 +101,20 @@ def _shuffle_cost(one: ComputeSet, target: Target) -> Cost:
     ]
     # Rows of several numbers are not moved by the sort: they are looked up by its result.
     if len(output.shape) > 1:
-        found = rows_cost(
-            one,
+        row_elements = num_elements(output) // output.shape[0]
+        found = gather_cost(
             target,
-            vertices.multi_slice,
-            rows=output,
-            num_rows=output.shape[0],
-            indices=keys,
+            Lookups(
+                num_tables=1,
+                num_rows=output.shape[0],
+                num_lookups=output.shape[0],
+                row_elements=row_elements,
+                dtype=output.dtype,
+                item_bytes=item_bytes(output),
+                index_bytes=item_bytes(keys),
+            ),
+            memory_proportion=context.product_options(one).memory_proportion,
+            vertex="gather",
         )
         parts.append(found)
     whole = one_after_the_other(parts, vertex="random shuffle")

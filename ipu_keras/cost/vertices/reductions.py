@@ -1,6 +1,7 @@
 """Costs combining several values to one: on the tiles that have them, then between tiles."""
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
@@ -23,29 +24,39 @@ def cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
         context.target,
         operation=one.ops[-1].attributes["operation"],
         source=one.operands[0],
+        axes=one.ops[-1].attributes["dimensions"],
         num_outputs=sum(num_elements(value.spec) for value in one.writes),
         dtype=one.writes[0].spec.dtype,
     )
 
 
 def reduction_cost(
-    target: Target, *, operation: str, source: TensorSpec, num_outputs: int, dtype: str
+    target: Target,
+    *,
+    operation: str,
+    source: TensorSpec,
+    axes: Collection[int],
+    num_outputs: int,
+    dtype: str,
 ) -> Cost:
     """Costs a reduction: each tile reduces what it has; that meets in one or more stages.
 
-    `num_outputs` are the elements of all results; tiles find float32 for sums of halves.
+    `axes` are those that disappear, `num_outputs` the elements of all results; tiles find float32
+    for sums of halves.
     """
     outputs = max(num_outputs, 1)
     on_tile = elements_per_tile(source, target)
-    first = _reduced(target, operation, source.dtype, min(outputs, on_tile), on_tile)
     tiles = num_tiles_of(source, target)
-    parts = min(tiles, max(num_elements(source) // outputs, 1))
+    found = min(_results_on_tile(source, axes, on_tile), outputs)
+    first = _reduced(target, operation, source.dtype, found, on_tile)
+    # So many tiles have a part of a result.
+    parts = max(min(tiles * found // outputs, tiles), 1)
     partials = replace(source, dtype=dtype)
-    found = [
+    ways = [
         _stages(target, operation, partials, outputs, parts, count)
         for count in range(1, _MAX_STAGES + 1)
     ]
-    cycles, received, exchange, stages = min(found, key=lambda stage: stage[0] + stage[2])
+    cycles, received, exchange, stages = min(ways, key=lambda stage: stage[0] + stage[2])
     return Cost(
         compute_cycles=first.cycles + cycles + target.launch_cycles * (1 + stages),
         exchange_cycles=exchange,
@@ -57,6 +68,17 @@ def reduction_cost(
         confidence=first.confidence,
         detail=f"{1 + stages} stages",
     )
+
+
+def _results_on_tile(source: TensorSpec, axes: Collection[int], on_tile: int) -> int:
+    """Returns of how many results a tile has elements: neighbours, the last axis innermost."""
+    reduced = {axis % len(source.shape) for axis in axes}
+    found, left = 1, on_tile
+    for axis in reversed(range(len(source.shape))):
+        taken = min(source.shape[axis], left)
+        found *= 1 if axis in reduced else taken
+        left = math.ceil(left / max(source.shape[axis], 1))
+    return max(found, 1)
 
 
 def _stages(

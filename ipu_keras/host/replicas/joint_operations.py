@@ -17,6 +17,8 @@ from ipu_keras.host.replicas.inlining import leads_to
 from ipu_keras.host.replicas.replica_values import CONSTANT, ReplicaValues
 from ipu_keras.host.replicas.together import Together, label_of
 from ipu_keras.internals.tensorflow.functions import call_with_captures
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.processes.process_collectives import all_reduce, put_together
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract
 from ipu_keras.tracing.replication import (
@@ -124,13 +126,33 @@ def _exchange(op: tf.Operation, replicas: Sequence[ReplicaValues]) -> None:
     """Computes a collective from the values of all replicas."""
     collective = collective_of(op)
     assert collective is not None
-    for group in collective.groups:
-        members = [replicas[number] for number in group]
-        values = [value for replica in members for value in replica.look_up(op.inputs)]
-        with tf.name_scope(_scope(op)):
-            results = _results_of(collective, values)
-        for replica, result in zip(members, results, strict=True):
-            replica.set_value(op.outputs[0], result)
+    values = [value for replica in replicas for value in replica.look_up(op.inputs)]
+    with tf.name_scope(_scope(op)):
+        results = _exchanged(collective, values)
+    for replica, result in zip(replicas, results, strict=True):
+        replica.set_value(op.outputs[0], result)
+
+
+def _exchanged(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns what each replica of this process gets, which have the values."""
+    groups, count = collective.groups, len(values)
+    if count % groups.size == 0:
+        starts = range(0, count, groups.size)
+        parts = [_results_of(collective, values[k : k + groups.size]) for k in starts]
+        return list(itertools.chain(*parts))
+    mine = range(SYSTEM.world.rank * count, (SYSTEM.world.rank + 1) * count)
+    if collective.operation == "add" and groups.size == groups.num_replicas:
+        (total,) = all_reduce([tf.add_n(values)])
+        if collective.kind == "all-reduce":
+            return [total] * count
+        return tf.split(total, groups.size)[mine.start : mine.stop]
+    everything = put_together(values)
+    found = {}
+    for group in groups:
+        if set(group) & set(mine):
+            results = _results_of(collective, [everything[k] for k in group])
+            found.update(zip(group, results, strict=True))
+    return [found[k] for k in mine]
 
 
 def _results_of(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:

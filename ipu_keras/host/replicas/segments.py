@@ -19,6 +19,7 @@ from ipu_keras.host.replicas.inlining import inlined, leads_to
 from ipu_keras.host.replicas.joint_operations import check_control_flow, joint_operation, needs_all
 from ipu_keras.host.replicas.replica_values import CONSTANT, Captures, ReplicaValues, Segment
 from ipu_keras.host.replicas.together import Together
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
 from ipu_keras.tracing.replication import (
@@ -183,7 +184,9 @@ class _Split:
 
     def segments(self) -> Iterator[Segment]:
         operations = _by_level(self._operations, self._levels)
-        together = _by_level(self._together, self._levels)
+        # In the order of the graph, as processes have to make their calls in the same order.
+        order = {op: place for place, op in enumerate(self._concrete.graph.get_operations())}
+        together = _by_level(sorted(self._together, key=order.__getitem__), self._levels)
         returned = _by_level({t.op: None for t in self._returned.values()}, self._levels)
         for level in range(max(self._levels.values(), default=0) + 1):
             part = self._part(operations.get(level, ()), returned.get(level, ()))
@@ -283,12 +286,15 @@ def _check_traced_for(concrete: Any, num_replicas: int) -> None:
     for name, graph in graphs.items():
         collectives = filter(None, map(collective_of, graph.get_operations()))
         numbers = {collective.groups.num_replicas for collective in collectives}
-        numbers |= {1} if is_marked_alone(graph) else set()
-        if numbers - {num_replicas}:
+        # Those of all processes, or without other ones.
+        numbers -= {num_replicas, num_replicas * SYSTEM.world.size}
+        total = num_replicas * SYSTEM.joint_world.size
+        numbers |= {1} - {total} if is_marked_alone(graph) else set()
+        if numbers:
             raise ValueError(
                 f"The collectives of a function must be traced for the replicas that run it. "
-                f"Received: {name!r}, traced for {min(numbers - {num_replicas})} of them and "
-                f"used with {num_replicas}. TensorFlow keeps the trace of a `tf.function`: "
+                f"Received: {name!r}, traced for {min(numbers)} of them and "
+                f"used with {total}. TensorFlow keeps the trace of a `tf.function`: "
                 "take that decorator off the function, or use it with one number of replicas."
             )
 

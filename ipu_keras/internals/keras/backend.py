@@ -3,7 +3,8 @@
 The public `keras.backend` has what users' layers need, and none of these.
 """
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from ipu_keras.internals.forms import Class, Function, Module, PrivateName
@@ -50,6 +51,11 @@ _VARIABLE = PrivateName(
     "Variable",
     Class(members={"_initialize_with_initializer": Function("self", "initializer")}),
 )
+_COUNTS_OF_NAMES = PrivateName(
+    "keras.src.backend.common.global_state",
+    "get_global_attribute",
+    Function("name", "default", "set_to_default"),
+)
 _RESET_UIDS = PrivateName("keras.src.utils.naming", "reset_uids", Function())
 
 
@@ -72,6 +78,11 @@ def number_names_anew() -> None:
     `keras.utils.clear_session` does that too, but also forgets policies and seeds.
     """
     _RESET_UIDS.get()()
+
+
+def counts_of_names() -> MutableMapping[str, int]:
+    """Returns how often Keras has made up each name; what is changed in it, Keras goes on with."""
+    return _COUNTS_OF_NAMES.get()("object_name_uids", collections.defaultdict(int), True)
 
 
 def backend_module() -> Any:

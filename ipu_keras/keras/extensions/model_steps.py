@@ -1,6 +1,7 @@
 """The functions of a model's steps, which Keras calls for each execution."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,14 +10,16 @@ import keras
 from ipu_keras.feeds.dataset_feed import ElementFormat
 from ipu_keras.internals.keras.training import TensorFlowTrainer
 from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations
+from ipu_keras.ir import Variants
 from ipu_keras.keras.extensions.named_parts import with_named_parts
+from ipu_keras.keras.extensions.profiled import profiled
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction
 from ipu_keras.keras.extensions.training import (
     TrainingParts,
     summing_gradients,
     with_dtype_of_logs,
 )
-from ipu_keras.program import Accumulation, OutfeedMode, Pipeline
+from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory
 
 _STEPS = ("train_step", "test_step", "predict_step")
@@ -113,7 +116,19 @@ class ModelSteps:
             num_replicas=self._on_ipu.num_replicas,
             pipeline_of=pipeline_of,
             check=self._check_of(name),
+            variants_of=functools.partial(self._variants_of, name),
         )
+
+    def _variants_of(self, name: str, data: Any, program: Program) -> Variants | None:
+        """Returns how a program's step would be traced if the model were written otherwise."""
+        given = keras.utils.unpack_x_y_sample_weight(data)
+        specs = tuple(each for each in given if each is not None)
+        options = {
+            "gradient_accumulation_count": program.accumulation.count,
+            "num_replicas": program.num_replicas,
+            "pipeline": program.pipeline,
+        }
+        return profiled(self._model).variants(specs, name, options)
 
     def _check_of(self, name: str) -> Callable[[ElementFormat], None]:
         if name == "predict" or self.overrides(f"{name}_step"):

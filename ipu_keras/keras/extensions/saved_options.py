@@ -68,8 +68,12 @@ def _keep_options(model: Any, clone: Any) -> None:
 
 def _kept_options(model: SavedOptions) -> ExtensionOptions:
     """Returns the options that are kept; stages of scopes become set ones."""
-    options = dataclasses.replace(model._ipu.options, **_set_stages(model))
-    return _from_json(_to_json(options))
+    return _from_json(_to_json(options_of(model)))
+
+
+def options_of(model: SavedOptions) -> ExtensionOptions:
+    """Returns a model's options; stages of scopes become set ones."""
+    return dataclasses.replace(model._ipu.options, **_set_stages(model))
 
 
 def _set_stages(model: SavedOptions) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ipu_keras.host.traced_step import TracedStep
 from ipu_keras.internals.fallbacks import fallbacks
 from ipu_keras.internals.keras.backend import is_of_an_initializer
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ir import Variants
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.keras.extensions.batch_formats import BatchFormats
 from ipu_keras.machine.system import SYSTEM
@@ -47,8 +48,8 @@ class Layout:
     """How a model's steps are spread over accumulation, replicas and stages.
 
     The fields that `Program` has too mean the same here. `pipeline_of` gives the pipeline of a
-    program with a number of steps, and `check` is called with the format of batches before a
-    program is made of them.
+    program with a number of steps, `check` is called with the format of batches before a program
+    is made of them, and `variants_of` gives the variants of a program for specs of its data.
     """
 
     update: Callable[[list], Any] | None = None
@@ -56,6 +57,7 @@ class Layout:
     num_replicas: int = 1
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
     check: Callable[[ElementFormat], None] = lambda element: None
+    variants_of: Callable[[Any, Program], Variants | None] = lambda data, program: None
 
 
 class StepFunction:
@@ -275,6 +277,7 @@ class StepFunction:
                 if self._shows_overflow
                 else SYSTEM.numerics,
             )
+            program = replace(program, variants=layout.variants_of(_specs_of(element), program))
             self._executables[key] = self._compile(program, element)
             self._parameters[key] = SyntheticParameters.if_asked_for(
                 self._traced[element.key].all_variables
@@ -312,6 +315,12 @@ class StepFunction:
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
+
+
+def _specs_of(element: ElementFormat) -> Any:
+    """Returns the data of a batch as specs of TensorFlow's."""
+    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in element.specs]
+    return element.unflatten(specs)
 
 
 def _fetched(tensor: tf.Tensor) -> np.ndarray:

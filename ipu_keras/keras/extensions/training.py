@@ -12,7 +12,7 @@ from keras import tree
 
 from ipu_keras.internals.keras.training import compute_loss, loss_tracker, takes_training
 from ipu_keras.keras.extensions.replaced_attributes import replaced
-from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.ops.collectives import all_reduce_sum, groups_of_process
 from ipu_keras.optimizers.accumulator_options import dtype_for
 
 _OPTIMIZER = keras.optimizers.Optimizer
@@ -111,7 +111,8 @@ def _summed(optimizer: keras.Optimizer) -> AbstractContextManager[None]:
 def _sum(gradient: Any) -> Any:
     if gradient is None:
         return None
-    return cross_replica_sum(tf.convert_to_tensor(gradient))
+    # A strategy of several processes adds up over these.
+    return all_reduce_sum(tf.convert_to_tensor(gradient), groups_of_process())
 
 
 def with_dtype_of_logs(step: Callable[[Any], Any], dtype: Any) -> Callable[[Any], Any]:

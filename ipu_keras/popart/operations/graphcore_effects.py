@@ -10,7 +10,7 @@ from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.operations.operation import graphcore_operation
 from ipu_keras.settings.arguments import legible
 from ipu_keras.tracing.poplar_operation import differentiable
-from ipu_keras.tracing.replication import current_replicas, replica_index
+from ipu_keras.tracing.replication import all_replicas, replica_index
 
 # PopART's numbers of its `CommGroupType`, which nodes have as an attribute.
 _ALL, _CONSECUTIVE, _ORTHOGONAL = range(3)
@@ -52,7 +52,7 @@ def replicated_all_reduce(x, *, commGroup=None):
         return all_reduce_sum(x, replica_groups(None if kind == _ALL else size, "commGroup"))
     # The replicas of a group are as far apart as there are groups, and collectives know groups of
     # neighbours only: gather from all, then add up those of one's own group.
-    num_groups = current_replicas() // replica_groups(size, "commGroup").size
+    num_groups = all_replicas() // replica_groups(size, "commGroup").size
     gathered = all_gather(x, replica_groups(None, "commGroup"))
     by_group = tf.reshape(gathered, [size, num_groups, *x.shape])
     return tf.reduce_sum(by_group, axis=0)[replica_index() % num_groups]

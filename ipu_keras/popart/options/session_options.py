@@ -83,14 +83,12 @@ class SessionOptions(Settings):
         kind=integer(1),
     )
     enableDistributedReplicatedGraphs = Setting(
-        False, "Whether other processes have replicas as well.", why_idle=why.ONE_PROCESS
+        False, "Whether other processes have replicas as well.", Effect.RESULTS
     )
     globalReplicationFactor = Setting(
-        1, "Replicas of all processes together.", why_idle=why.ONE_PROCESS, kind=integer(1)
+        1, "Replicas of all processes together.", Effect.RESULTS, kind=integer(1)
     )
-    globalReplicaOffset = Setting(
-        0, "The number of this process's first replica.", why_idle=why.ONE_PROCESS
-    )
+    globalReplicaOffset = Setting(0, "The number of this process's first replica.", Effect.RESULTS)
     virtualGraphMode = Setting(
         VirtualGraphMode.Off,
         "How operations are put on IPUs: as they say (`Manual`), in parts (`Auto`), or all on one.",

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine.numerics import Numerics
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
 from ipu_keras.popart.model.data_types import dtype_on_device, name_of
@@ -100,6 +101,7 @@ class SessionConfiguration:
                 "SessionOptions.replicatedGraphCount must be at least 1. "
                 f"Received: {self.num_replicas}"
             )
+        self._check_processes()
         warn_of_locations(self.options, self.num_replicas, trains=self.trains)
         needed = self.num_replicas * self.ipus_per_replica
         if needed > self.num_ipus or self.num_ipus % self.num_replicas:
@@ -114,6 +116,34 @@ class SessionConfiguration:
         return self.options.replicatedGraphCount if self.options.enableReplicatedGraphs else 1
 
     @property
+    def num_processes(self) -> int:
+        """Processes that have as many replicas each."""
+        if not self.options.enableDistributedReplicatedGraphs:
+            return 1
+        return self.options.globalReplicationFactor // self.num_replicas
+
+    def _check_processes(self) -> None:
+        options, world = self.options, SYSTEM.world
+        if not options.enableDistributedReplicatedGraphs:
+            return
+        found = options.globalReplicationFactor, options.globalReplicaOffset
+        expected = world.size * self.num_replicas, world.rank * self.num_replicas
+        if found != expected:
+            raise popart_exception(
+                f"SessionOptions.globalReplicationFactor and globalReplicaOffset must be "
+                f"{expected[0]} and {expected[1]}: process {world.rank} of {world.size} that have "
+                f"joined has {self.num_replicas} replica(s). Call popdist.init() first, and "
+                "popdist.popart.configureSessionOptions(options), in processes that `poprun` has "
+                f"started. Received: {found[0]} and {found[1]}"
+            )
+        if options.hostAllReduce and world.size > 1:
+            raise popart_exception(
+                "SessionOptions.hostAllReduce is for the replicas of one process: leave it False, "
+                "and gradients are added up over all processes. Received: hostAllReduce=True with "
+                "enableDistributedReplicatedGraphs=True"
+            )
+
+    @property
     def accumulation(self) -> int:
         """Micro-batches of a batch on one replica."""
         return self.options.accumulationFactor if self.options.enableGradientAccumulation else 1
@@ -122,7 +152,7 @@ class SessionConfiguration:
     def factors(self) -> Factors:
         """How many gradients are reduced to one, and how."""
         is_mean = self.options.accumulationAndReplicationReductionType == ReductionType.Mean
-        return Factors(self.accumulation, self.num_replicas, is_mean)
+        return Factors(self.accumulation, self.num_replicas * self.num_processes, is_mean)
 
     @property
     def has_constant_weights(self) -> bool:

@@ -563,6 +563,7 @@ class Session:
             repeat_count=self._size.batches * self._size.accumulation,
             outfeed_modes=(*map(mode_of, returned), *checked),
             num_replicas=self._size.replicas,
+            num_processes=self._configuration.num_processes,
             # There is no stock program whose rounding it could be meant to have.
             fast_math=True,
             pipeline=self._configuration.pipeline,

@@ -1,5 +1,7 @@
 # Written by `python tests/stub_files.py`.
 from ipu_keras.popdist import checkNumIpusPerReplica as checkNumIpusPerReplica
+from ipu_keras.popdist import execute_on_instances as execute_on_instances
+from ipu_keras.popdist import getDeviceId as getDeviceId
 from ipu_keras.popdist import getInstanceIndex as getInstanceIndex
 from ipu_keras.popdist import getNumInstances as getNumInstances
 from ipu_keras.popdist import getNumIpusPerReplica as getNumIpusPerReplica

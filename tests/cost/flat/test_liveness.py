@@ -34,6 +34,24 @@ def test_weights_are_updated_as_soon_as_there_is_a_gradient():
     assert order == ["h0", "h1", "h2", "g2", "u2", "g1", "u1", "g0", "u0"]
 
 
+def test_a_learning_rate_is_there_before_the_gradients():
+    """Traced behind them, what it is computed from would have both gradients wait for it."""
+    program = flatten(
+        graph(
+            argument("x", 64),
+            variable("rate"),
+            *(variable(f"w{k}", 64, result=k) for k in range(2)),
+            *(op(f"g{k}", "tanh", (64,), "x" if k == 0 else "g0") for k in range(2)),
+            op("rate2", "multiply", (), "rate", "rate"),
+            *(op(f"s{k}", "multiply", (64,), f"g{k}", "rate2") for k in range(2)),
+            *(op(f"u{k}", "subtract", (64,), f"w{k}", f"s{k}") for k in range(2)),
+            results=("u0", "u1"),
+        )
+    )
+    order = [one.name for one in schedule(program).compute_sets]
+    assert order == ["rate2", "g0", "s0", "g1", "s1", "u1", "u0"]
+
+
 def test_what_reads_a_weight_does_so_before_its_update():
     """`u` could be next, and would write over what `y` needs."""
     program = flatten(

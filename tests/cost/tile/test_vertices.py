@@ -13,6 +13,11 @@ from ipu_keras.machine.target import Confidence, target_named
 GC200 = target_named("gc200")
 DERIVED, GUESSED = Confidence.DERIVED, Confidence.GUESSED
 COUNTS = st.integers(1, 10**6)
+# Of two workers: three results with windows of four elements; one such, and two of two.
+RUNS = (
+    (vertices.PooledRun(3, 4),),
+    (vertices.PooledRun(1, 4), vertices.PooledRun(2, 2)),
+)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +85,37 @@ GOLDEN = [
     ),
     # 10 vectors for each worker.
     ("dynamic_slice", {**F32, "num_slices": 2, "slice_elements": 120}, 6 * 118, DERIVED),
-    # 2 of 12 rows for each worker, of 4 vectors, of 4 words.
+    # 2 of 12 rows for each worker, of 4 pairs or, if bytes, two words; half of them elsewhere.
     ("multi_slice", {**F32, "num_indices": 12, "row_elements": 8}, 6 * 84, DERIVED),
-    ("multi_update_add", {**F16, "num_indices": 12, "row_elements": 8}, 6 * 72, DERIVED),
+    (
+        "multi_slice",
+        {"dtype": "int8", "num_indices": 12, "row_elements": 8, "share": 0.5},
+        6 * (30 + (19 + 6) + 8),
+        DERIVED,
+    ),
+    # 2 of 12 rows are a worker's, of 4 words; 1 if half of them are elsewhere.
+    (
+        "multi_update_add",
+        {**F16, "num_indices": 12, "row_elements": 8},
+        6 * (37 + 2 * 22 + 10 * 5),
+        DERIVED,
+    ),
+    (
+        "multi_update_add",
+        {**F32, "num_indices": 12, "row_elements": 8, "share": 0.5},
+        6 * (38 + 32 + 11 * 5),
+        DERIVED,
+    ),
     # One vector: 13 + 6 * (13 + 20 + 8 + 27), 13 + 6 * (30 + 20 + 8 + 45).
-    ("pooling", {**F16, "num_outputs": 24, "window_elements": 9, "backward": False}, 421, GUESSED),
-    ("pooling", {**F16, "num_outputs": 24, "window_elements": 9, "backward": True}, 631, GUESSED),
+    # The second worker is slowest: of two vectors, 4 * (20 + 2 * 11) + 2 * (20 + 2 * 14).
+    ("pooling", {**F16, "vectors": 2, "runs": RUNS}, 13 + 6 * (2 * 13 + 264), DERIVED),
+    # 4 * (20 + 2 * 13) + 2 * (20 + 2 * 18)
+    (
+        "pooling",
+        {**F16, "vectors": 2, "runs": RUNS, "backward": True},
+        13 + 6 * (2 * 30 + 296),
+        DERIVED,
+    ),
     ("random_uniform", {**F32, "num_elements": 120}, 4 + 6 * (22 + 40), DERIVED),
     # Two of 12 scans for each worker; of one, a part of 100 for each, and then 50 additions of two.
     (
@@ -150,9 +180,7 @@ BY_COUNT = {
     "multi_update_add row_elements": functools.partial(
         vertices.multi_update_add, dtype="float16", num_indices=13
     ),
-    "pooling num_outputs": functools.partial(
-        vertices.pooling, dtype="float32", window_elements=4, backward=True
-    ),
+    "pooling vectors": functools.partial(vertices.pooling, dtype="float32", runs=RUNS),
     "random_uniform num_elements": functools.partial(vertices.random_uniform, dtype="float32"),
     "scan num_scans": functools.partial(
         vertices.scan, operations=["maximum"], dtype="float16", num_elements=7
@@ -230,6 +258,13 @@ def test_a_chain():
         GC200, operations=operations, dtype="float32", num_elements=120, num_inputs=3
     )
     assert found.cycles == 11 + 6 * (29 + 10 * (2 + 1 + 1 + 12 + 1))
+
+
+def test_the_estimators_of_release_2_take_all_rows_for_found():
+    old = GC200.with_sdk(2.0)
+    rows = {"dtype": "float32", "num_indices": 12, "row_elements": 8, "share": 0.01}
+    assert vertices.multi_slice(old, **rows).cycles == 6 * (30 + 2 * 27)
+    assert vertices.multi_update_add(old, **rows).cycles == 6 * (38 + 12 * 32)
 
 
 def test_the_targets_numbers_decide():

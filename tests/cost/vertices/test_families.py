@@ -12,6 +12,14 @@ from ipu_keras.cost.vertices.context import CostContext
 from ipu_keras.cost.vertices.families import cost_of
 from ipu_keras.machine.target import Confidence
 
+WINDOWS = {
+    "operation": "maximum",
+    "window_size": (2,),
+    "window_stride": (2,),
+    "base_dilation": (1,),
+    "window_dilation": (1,),
+}
+
 
 @pytest.mark.parametrize(
     ("kind", "attributes", "shape", "confidence"),
@@ -21,12 +29,7 @@ from ipu_keras.machine.target import Confidence
         ("sort", {"dimensions": (0,)}, (8192,), Confidence.GUESSED),
         ("fft", {}, (8192,), Confidence.GUESSED),
         ("random", {"distribution": "uniform"}, (8192,), Confidence.DERIVED),
-        (
-            "reduce-window",
-            {"window_size": (2,), "operation": "maximum"},
-            (4096,),
-            Confidence.GUESSED,
-        ),
+        ("reduce-window", WINDOWS, (4096,), Confidence.DERIVED),
     ],
 )
 def test_other_families(kind, attributes, shape, confidence):

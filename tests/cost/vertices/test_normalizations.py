@@ -47,7 +47,13 @@ def test_what_the_passes_cost():
 def test_xlas_own_normalization_costs_the_same():
     written_out = costs_of_norms(fused(*batch_norm()))
     outputs = (spec(N, C, dtype="float16"), spec(C), spec(C))
-    xla = Op("norm", "batch-norm-training", outputs, inputs=("x", "gamma", "beta"))
+    xla = Op(
+        "norm",
+        "batch-norm-training",
+        outputs,
+        inputs=("x", "gamma", "beta"),
+        attributes={"feature_index": 1},
+    )
     program = flatten(
         Graph(
             "step",

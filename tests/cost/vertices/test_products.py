@@ -1,11 +1,14 @@
 """What matrix products cost, as planned."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from graph_costs import GC200, LAUNCH, costs
-from hlo_graphs import argument, op, spec, variable
+from graph_costs import GC200, LAUNCH, TILES, costs, program_costs
+from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, spec, variable
 
+from ipu_keras.cost.flat.flattening import flatten
+from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
 from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.cost.tile import vertices
@@ -136,6 +139,46 @@ def convolution(output, window, **attributes):
         "batch_group_count": 1,
     }
     return op("conv", "convolution", output, **{**plain, **attributes})
+
+
+def test_a_multi_convolution_divides_the_tiles():
+    # Two forward passes, of which the first has three times the operations: 1 + 3/4 and 1 + 1/4
+    # of all but two tiles. The gradient of weights is another multi-convolution.
+    large, small = convolution((4, 14, 14, 48), (3, 3)), convolution((4, 14, 14, 16), (3, 3))
+    gradient = convolution(
+        (3, 3, 32, 16), (14, 14), input_feature_dimension=0, output_batch_dimension=2
+    )
+    parts = {"large": large, "small": small, "gradient": gradient}
+    shapes = {"x": (4, 16, 16, 32), "w": (3, 3, 32, 48), "v": (3, 3, 32, 16), "g": (4, 14, 14, 16)}
+    operands = {"large": ("x", "w"), "small": ("x", "v"), "gradient": ("x", "g")}
+    body = graph(
+        *(
+            inner_parameter(name, *shape, first_leaf=k)
+            for k, (name, shape) in enumerate(shapes.items())
+        ),
+        *(replace(one, name=name, inputs=operands[name]) for name, one in parts.items()),
+        results=tuple(parts),
+    )
+    step = graph(
+        *(argument(name, *shape) for name, shape in shapes.items()),
+        poplar_call(
+            "y", "MultiConv", *shapes, shapes=[one.outputs[0].shape for one in parts.values()]
+        ),
+        functions={"body": body},
+    )
+    found = program_costs(with_bodies_in_order(flatten(step)))["y"]
+
+    def alone(name, tiles):
+        source = [spec(*shapes[operand]) for operand in operands[name]]
+        shape = convolution_of(parts[name], source)
+        target = GC200.without_tiles(TILES - tiles)
+        return plan(target, shape, memory_proportion=0.6)
+
+    most = alone("large", 1 + (TILES - 2) * 3 // 4), alone("small", 1 + (TILES - 2) // 4)
+    last = alone("gradient", TILES)
+    assert found.cycles == max(one.cycles for one in most) + last.cycles
+    assert [part.cycles for part in found.parts] == [one.cycles for one in (*most, last)]
+    assert found.temporary_bytes >= last.temporary_bytes
 
 
 CONVOLUTIONS = [

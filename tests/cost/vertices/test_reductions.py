@@ -23,6 +23,36 @@ def test_a_reduction_in_one_tile_is_one_stage():
     assert found.detail == "1 stages"
 
 
+def summed(shape, axes):
+    left = [size for axis, size in enumerate(shape) if axis not in axes]
+    return costs(
+        argument("x", *shape),
+        op("zero", "constant", (), value=0.0),
+        op("sum", "reduce", left, "x", "zero", dimensions=axes, operation="add"),
+    )["sum"]
+
+
+def test_sums_of_neighbours_need_no_exchange():
+    # A tile has four whole rows of 64: of four results, a worker has one, 32 vectors of two at
+    # two cycles each; two workers have none.
+    found = summed((4 * TILES, 64), (1,))
+    assert found.compute_cycles == 11 + 6 * (33 + 24 + 32 * 2) + LAUNCH
+    assert (found.exchange_bytes, found.detail) == (0, "1 stages")
+
+
+def test_sums_of_some_neighbours_meet():
+    # A tile has 8 x 8 of (TILES / 4, 4, 8, 8): four tiles have a part of the same eight results.
+    found = summed((TILES // 4, 4, 8, 8), (1, 2))
+    own = vertices.reduce(GC200, operation="add", dtype="float32", num_outputs=8, num_partials=8)
+    met = vertices.reduce(GC200, operation="add", dtype="float32", num_outputs=2, num_partials=4)
+    assert found.compute_cycles == own.cycles + met.cycles + 2 * LAUNCH
+    # Two of the 2,944 results are on each tile, of four parts.
+    assert found.exchange_bytes == 2 * 4 * 4
+    # Sums along the outermost axis leave a tile with nothing to add.
+    apart = summed((4, TILES // 4, 8, 8), (0,))
+    assert apart.exchange_bytes == 4 * 4 * 16
+
+
 def test_partial_sums_of_all_tiles_meet_in_stages():
     # In one stage, 1472 partials would arrive at one tile: 1472 + 157 cycles. In two, 39 and
     # then 38 do: 2 * (39 + 157) cycles and a launch and a sync more.

@@ -13,11 +13,17 @@ import tensorflow as tf
 
 from ipu_keras.cost import overlap
 from ipu_keras.internals.keras.backend import compute_output_spec
-from ipu_keras.ir import Graph
-from ipu_keras.keras.extensions.layer_calls import sequential_calls
-from ipu_keras.keras.extensions.model_extension import ModelExtension
+from ipu_keras.ir import Graph, LayeredStep, Variants
+from ipu_keras.keras.extensions.call_observer import in_stages
+from ipu_keras.keras.extensions.layer_calls import functional_calls, graph_of, sequential_calls
 from ipu_keras.keras.extensions.named_parts import with_named_parts
-from ipu_keras.keras.extensions.pipeline_checks import check_step_not_overridden, is_overridden
+from ipu_keras.keras.extensions.pipeline_checks import (
+    check_step_not_overridden,
+    is_overridden,
+    resolved_stages,
+)
+from ipu_keras.keras.extensions.remade_model import remade
+from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts, summing_gradients
 from ipu_keras.machine.system import SYSTEM
@@ -35,11 +41,25 @@ _MODES = ("train", "test", "predict")
 
 def profiled(model_or_function: Any) -> "ProfiledFunction":
     """Returns what knows how a model or a function is profiled."""
-    if isinstance(model_or_function, ModelExtension):
+    # Models with the extension, whose own module imports this one.
+    if isinstance(model_or_function, SavedOptions):
         return ProfiledExtension(model_or_function)
     if isinstance(model_or_function, keras.Model):
         return ProfiledModel(model_or_function)
     return ProfiledFunction(model_or_function)
+
+
+def written_as_asked(
+    subject: "ProfiledFunction", options: Mapping[str, Any]
+) -> tuple["ProfiledFunction", dict[str, Any]]:
+    """Returns what to trace for the options, and those that are left for the model of it.
+
+    Layers of Keras keep more in float32 than they are told, which the trace alone knows.
+    """
+    written = subject.written_in(options.get("dtype"))
+    if written is None:
+        return subject, dict(options)
+    return written, {name: value for name, value in options.items() if name != "dtype"}
 
 
 class TraceKind(NamedTuple):
@@ -78,10 +98,30 @@ class ProfiledFunction:
             )
         return None
 
+    def note(self, mode: str | None, num_specs: int) -> str:
+        """Says why a given mode of `None` is that of inference; empty if there is no question."""
+        return ""
+
     def options(self, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict[str, Any]:
         """Returns the options of a step: those given, else those of what would run it."""
         check_options(given)
         return dict(given)
+
+    def written_in(self, dtype: str | None) -> "ProfiledFunction | None":
+        """Returns what is profiled with layers of a dtype; `None` if it cannot be written so.
+
+        Functions have no layers.
+        """
+        return None
+
+    def variants(
+        self, specs: tuple, mode: str | None, options: Mapping[str, Any]
+    ) -> Variants | None:
+        """Returns how the step would be traced if it were written in another way.
+
+        It is `None` for functions, of which nothing is known but what they compute.
+        """
+        return None
 
     @no_garbage_collection()
     def traced(
@@ -106,6 +146,8 @@ class ProfiledModel(ProfiledFunction):
     def __init__(self, model: Any):
         super().__init__(model)
         self.model = model
+        # Models made again, by dtype; `None` for those that cannot be.
+        self._in_dtype: dict[str, ProfiledModel | None] = {}
 
     def mode(self, mode: str | None, num_specs: int) -> str:
         """Returns the mode to profile in: that given, else what the specs are enough for."""
@@ -122,6 +164,12 @@ class ProfiledModel(ProfiledFunction):
                 f"given. Received: compiled={self.model.compiled}, {num_specs} specs"
             )
         return mode
+
+    def note(self, mode: str | None, num_specs: int) -> str:
+        if mode is not None or self.mode(mode, num_specs) != "predict":
+            return ""
+        lacking = "no labels were given" if self.model.compiled else "the model is not compiled"
+        return f"Inference is modelled, as {lacking}"
 
     def options(self, given: Mapping[str, Any], mode: str | None, specs: tuple) -> dict[str, Any]:
         options = {**self.as_set(given, training=mode == "train"), **given}
@@ -174,6 +222,52 @@ class ProfiledModel(ProfiledFunction):
 
             return f"{model.name}.{mode}", traced_graph(run, data)
 
+    def written_in(self, dtype: str | None) -> "ProfiledModel | None":
+        if dtype is None or dtype == self.model.dtype_policy.name:
+            return self
+        if dtype not in self._in_dtype:
+            model = remade(self.model, dtype)
+            self._in_dtype[dtype] = None if model is None else type(self)(model)
+        return self._in_dtype[dtype]
+
+    def by_layer(self, specs: tuple, mode: str, *, num_replicas: int = 1) -> LayeredStep:
+        """Traces the step with the k-th call of a layer in the scope of stage k."""
+        self.built(specs, mode)
+        calls = self.calls()
+        layers = [call.operation for call in calls if call.is_layer]
+        stages = resolved_stages(calls, range(len(layers)))
+
+        def make_step(subject: "ProfiledModel", mode: str) -> Callable[[Any], Any]:
+            step = subject.step_with_update(mode)
+
+            def step_by_layer(data: Any) -> Any:
+                with in_stages(subject.model, calls, stages):
+                    return step(data)
+
+            return step_by_layer
+
+        _, graph = self.traced_step(specs, mode, make_step, num_replicas=num_replicas)
+        return LayeredStep(graph=graph, num_layers=len(layers), together=_together(layers))
+
+    def variants(self, specs: tuple, mode: str | None, options: Mapping[str, Any]) -> Variants:
+
+        def in_dtype(dtype: str) -> Graph | None:
+            found = self.written_in(dtype)
+            return None if found is None else found.traced(specs, mode, options)[1]
+
+        def by_layer(dtype: str | None) -> LayeredStep | None:
+            found = self.written_in(dtype)
+            replicas = TraceKind.of(options).num_replicas
+            if found is None or not found.has_stages_of_layers():
+                return None
+            return found.by_layer(specs, mode, num_replicas=replicas)
+
+        return Variants(in_dtype=in_dtype, by_layer=by_layer)
+
+    def has_stages_of_layers(self) -> bool:
+        """Whether users can say of each layer in which stage of a pipeline it is."""
+        return graph_of(self.model) is not None or isinstance(self.model, keras.Sequential)
+
     def built(self, specs: tuple, mode: str) -> Any:
         """Makes the variables that the step needs, and returns what the step takes."""
         data = specs[0] if mode == "predict" else specs
@@ -199,13 +293,10 @@ class ProfiledModel(ProfiledFunction):
             return self.in_stages(summing_gradients(self.model, self.model.train_step))
         return self.in_stages(self.step_with_update(mode))
 
-    def step_with_update(
-        self, mode: str, update: Callable[[TrainingParts, list], None] = TrainingParts.update
-    ) -> Callable[[Any], Any]:
+    def step_with_update(self, mode: str) -> Callable[[Any], Any]:
         """Returns the step whose weight update, if it trains, is traced in its scope.
 
-        `update` updates the weights from gradients; by default the model's optimizer does. A train
-        step of the user's own is refused, as its parts are not known.
+        A train step of the user's own is refused, as its parts are not known.
         """
         if mode != "train":
             return self.own_step(mode)
@@ -215,7 +306,7 @@ class ProfiledModel(ProfiledFunction):
         def step(data: Any) -> Any:
             results, gradients = training.step(data)
             with tf.name_scope(WEIGHT_UPDATE_SCOPE):
-                update(training, gradients)
+                training.update(gradients)
             return results
 
         return step
@@ -226,7 +317,9 @@ class ProfiledModel(ProfiledFunction):
 
     def calls(self) -> Sequence[Any]:
         """Returns the calls of the model's layers, in their order."""
-        return sequential_calls(self.model)
+        if isinstance(self.model, keras.Sequential):
+            return sequential_calls(self.model)
+        return functional_calls(self.model)
 
     def called_by_program(self) -> contextlib.AbstractContextManager[Any]:
         """Makes a context in which the model is called as a program calls it."""
@@ -277,6 +370,10 @@ class ProfiledExtension(ProfiledModel):
             return {**found, "gradient_accumulation_count": count}
         return {**found, "steps_per_execution": depth}
 
+    def has_stages_of_layers(self) -> bool:
+        # A mapping that users have set is for as many stages as there are.
+        return self.model._ipu.options.pipelining.device_mapping is None
+
     def configured(self) -> dict[str, Any]:
         return configured_options()
 
@@ -305,6 +402,15 @@ class ProfiledExtension(ProfiledModel):
         device = self.model.distribute_strategy.device
         num_ipus = 0 if device is None else len(device.ipus)
         return max(num_ipus // needed, 1) if num_ipus % needed == 0 else 1
+
+
+def _together(layers: Sequence[keras.Layer]) -> tuple[tuple[int, int], ...]:
+    """Returns the runs of positions that share a layer's weights, and so must share an IPU."""
+    calls: dict[int, list[int]] = {}
+    for position, layer in enumerate(layers):
+        if layer.weights:
+            calls.setdefault(id(layer), []).append(position)
+    return tuple((found[0], found[-1]) for found in calls.values() if len(found) > 1)
 
 
 def _keras_specs(specs: Any) -> Any:
