@@ -24,7 +24,7 @@ class HostProgram(Protocol):
         """Announces a call, such as one of `evaluate`, that runs at most `num_steps` steps."""
 
     def first_not_finite(self, tensors: list, prepare: Callable[[], None]) -> tuple[Any, bool]:
-        """Returns where an execution makes NaN or an infinity, and whether what it leaves is finite."""
+        """Returns where NaN or an infinity is made, and whether what is left is finite."""
 
 
 @dataclass(frozen=True)
