@@ -14,7 +14,7 @@ LONG = "a_layer_whose_name_is_longer_than_what_a_terminal_has_room_for_in_a_sing
 SCRIPT = """from tensorflow.python import ipu
 config = ipu.config.IPUConfig()
 config.floating_point_behaviour.inv = True
-ipu.ipu_run_config.IPURunConfig()
+config.scheduling.algorithm = ipu.config.SchedulingAlgorithm.CHOOSE_BEST
 """
 
 

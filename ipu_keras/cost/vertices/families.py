@@ -26,12 +26,12 @@ from ipu_keras.cost.vertices.copies import (
     cost_of_transpose,
 )
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast, cost_of_elementwise
-from ipu_keras.cost.vertices.lookups import cost_of_gather, cost_of_scatter
+from ipu_keras.cost.vertices.gathers import cost_of_gather, cost_of_scatter
 from ipu_keras.cost.vertices.normalizations import cost_of_normalization
 from ipu_keras.cost.vertices.pooled_windows import cost_of_pooling
 from ipu_keras.cost.vertices.products import cost_of_product
 from ipu_keras.cost.vertices.random_draws import cost_of_draw
-from ipu_keras.cost.vertices.reductions import cost_of_reduction
+from ipu_keras.cost.vertices.reductions import reduction_cost
 from ipu_keras.cost.vertices.scans import cost_of_scan
 from ipu_keras.cost.vertices.sorts import cost_of_sort
 from ipu_keras.cost.vertices.transfers import (
@@ -41,10 +41,24 @@ from ipu_keras.cost.vertices.transfers import (
     cost_of_remote_copy,
     cost_of_stream_copy,
 )
+from ipu_keras.ir import num_elements
 from ipu_keras.machine.target import Confidence
 
 # The kind of operation that `ops.multi_convolution` traces.
 MULTI_CONVOLUTION_FAMILY = "MultiConv"
+
+
+def _cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
+    """Costs a reduction along axes, with one or several results."""
+    return reduction_cost(
+        context.target,
+        operation=one.ops[-1].attributes["operation"],
+        source=one.operands[0],
+        axes=one.ops[-1].attributes["dimensions"],
+        num_outputs=sum(num_elements(value.spec) for value in one.writes),
+        dtype=one.writes[0].spec.dtype,
+    )
+
 
 _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
     "broadcast": cost_of_broadcast,
@@ -63,7 +77,7 @@ _BY_FAMILY: Mapping[str, Callable[[ComputeSet, CostContext], Cost]] = {
     "norm": cost_of_normalization,
     "pooling": cost_of_pooling,
     "random": cost_of_draw,
-    "reduce": cost_of_reduction,
+    "reduce": _cost_of_reduction,
     "scan": cost_of_scan,
     "scatter": cost_of_scatter,
     "softmax": cost_of_normalization,

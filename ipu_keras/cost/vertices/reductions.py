@@ -4,30 +4,16 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import elements_per_tile, item_bytes, num_tiles_of
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, arrival_cycles
 from ipu_keras.cost.tile.exchange import sync_cycles
 from ipu_keras.cost.tile.vertices import VertexCycles
-from ipu_keras.cost.vertices.context import CostContext
-from ipu_keras.ir import TensorSpec, num_elements
+from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Target
 
 # poplin sums its partials in at most three stages, too.
 _MAX_STAGES = 3
-
-
-def cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs a reduction along axes, with one or several results."""
-    return reduction_cost(
-        context.target,
-        operation=one.ops[-1].attributes["operation"],
-        source=one.operands[0],
-        axes=one.ops[-1].attributes["dimensions"],
-        num_outputs=sum(num_elements(value.spec) for value in one.writes),
-        dtype=one.writes[0].spec.dtype,
-    )
 
 
 def reduction_cost(

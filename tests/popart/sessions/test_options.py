@@ -26,7 +26,6 @@ IDLE = {
     "customCodelets": ["vertices.cpp"],
     "customCodeletCompileFlags": "-g",
     "defaultPrefetchBufferingDepth": 2,
-    "enableDistributedReplicatedGraphs": True,
     "enableExplicitMainLoops": True,
     "enableGroupedMatmuls": False,
     "enableOutliningCopyCostPruning": False,
@@ -36,8 +35,6 @@ IDLE = {
     "exportPoplarComputationGraph": True,
     "exportPoplarVertexGraph": True,
     "gclOptions": {"useSynclessCollectives": "true"},
-    "globalReplicaOffset": 1,
-    "globalReplicationFactor": 2,
     "groupHostSync": True,
     "hardwareInstrumentations": {popart.Instrumentation.Inner},
     "hostAllReduceRemoteBuffer": True,
@@ -128,6 +125,22 @@ def replicated(tried):
     assert arrays[tried.relu.y].shape == (2, 2, 4)
     _, arrays = tried.make(tried.relu.proto, [tried.relu.y], num_ipus=2, replicatedGraphCount=2)
     assert arrays[tried.relu.y].shape == (2, 4)
+
+
+def distributed(tried):
+    """What several processes do is tried in `tests/processes`; one by itself has no others."""
+    alone = {"enableDistributedReplicatedGraphs": True}
+    expected = tried.relu.computed(tried.relu.data())
+    np.testing.assert_allclose(tried.result(**alone), expected, 1e-6, 1e-6)
+    for wrong in ({"globalReplicationFactor": 2}, {"globalReplicaOffset": 1}):
+        found = {"globalReplicationFactor": 1, "globalReplicaOffset": 0, **wrong}
+        message = "must be 1 and 0: process 0 of 1 that have joined has 1 replica.* Received: "
+        with pytest.raises(
+            popart.popart_exception, match=message + "{} and {}".format(*found.values())
+        ):
+            tried.session(**alone, **wrong)
+        # As `replicatedGraphCount` without its switch.
+        np.testing.assert_allclose(tried.result(**wrong), expected, 1e-6, 1e-6)
 
 
 def in_parts():
@@ -381,6 +394,10 @@ def dot_files(tried):
 # What tries each of the other options.
 ACTING = {
     **dict.fromkeys(("enableReplicatedGraphs", "replicatedGraphCount"), replicated),
+    **dict.fromkeys(
+        ("enableDistributedReplicatedGraphs", "globalReplicationFactor", "globalReplicaOffset"),
+        distributed,
+    ),
     **dict.fromkeys(("dotChecks", "dotOpNames", "firstDotOp", "finalDotOp", "logDir"), dot_files),
     **dict.fromkeys(("enableEngineCaching", "cachePath"), cached),
     "compileEngine": compiled_engine,
