@@ -1,5 +1,7 @@
 """An estimator whose model is a pipeline."""
 
+import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -177,7 +179,7 @@ class IPUPipelineEstimator(EstimatorOnIpu):
             named |= {"outfeed_loss": True, "accumulate_outfeed": True}
             named["accumulate_outfeed_dtype"] = spec.loss_accumulator_dtype
         return pipeline(
-            spec.computational_stages,
+            [_warning_of_summaries(stage) for stage in as_list(spec.computational_stages)],
             gradient_accumulation_count=count,
             repeat_count=1 if count is None else self._iterations // int(count),
             infeed_queue=infeed,
@@ -190,7 +192,7 @@ class IPUPipelineEstimator(EstimatorOnIpu):
         """Returns an optimizer function that fails if replicas would train apart."""
 
         def checked(*results: Any, **named: Any) -> Any:
-            made = optimizer_function(*results, **named)
+            made = _warning_of_summaries(optimizer_function)(*results, **named)
             graph = tf.compat.v1.get_default_graph()
             check_exchange(self._ipus.num_replicas, graph, getattr(made, "opt", None))
             return made
@@ -244,3 +246,28 @@ def _checked(spec: Any, mode: str) -> IPUPipelineEstimatorSpec:
             f"Received: mode={spec.mode!r} for {mode!r}"
         )
     return spec
+
+
+def _warning_of_summaries(function: Any) -> Any:
+    """Returns a function of a pipeline that warns of its summaries, which nothing writes."""
+    if not callable(function) or isinstance(function, type):
+        return function  # `pipeline` says what is wrong with it
+
+    @functools.wraps(function)
+    def warning(*args: Any, **named: Any) -> Any:
+        graph = tf.compat.v1.get_default_graph()
+        summaries = graph.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+        num_before = len(summaries)
+        made = function(*args, **named)
+        names = [summary.name for summary in summaries[num_before:]]
+        if names:
+            warnings.warn(
+                "Summaries in a stage or an optimizer function of a pipeline are not written, as "
+                "they are computed where the host cannot take them from. Return their values "
+                "from the last stage, and read them in `eval_metrics_fn`. "
+                f"Received: {', '.join(names)}",
+                stacklevel=2,
+            )
+        return made
+
+    return warning

@@ -132,6 +132,26 @@ def test_the_loss_that_is_logged_is_the_mean_of_all_batches(tmp_path):
     assert estimator.get_variable_value("global_step") == 8
 
 
+def test_summaries_in_a_pipeline_are_warned_of(tmp_path):
+    def summarized(mode, params):
+        def stage(features, labels):
+            V1.summary.scalar("scale", features[0])
+            return first(features, labels)
+
+        def optimizer_function(loss):
+            V1.summary.scalar("halved", loss / 2)
+            return spec.optimizer_function(loss)
+
+        spec = model_fn(mode, params)
+        stages = [stage, *spec.computational_stages[1:]]
+        return spec._replace(computational_stages=stages, optimizer_function=optimizer_function)
+
+    with pytest.warns(UserWarning, match="of a pipeline are not written, as") as warned:
+        IPUPipelineEstimator(summarized, tmp_path, config()).train(input_fn, steps=8)
+    messages = {str(each.message).rpartition("Received: ")[2] for each in warned}
+    assert messages == {"pipeline_stage_0/scale:0", "halved:0"}
+
+
 def test_replicas_average(tmp_path):
     configure(4)
     estimator = IPUPipelineEstimator(

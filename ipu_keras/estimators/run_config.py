@@ -30,12 +30,13 @@ class EstimatorRunConfig:
         keep_checkpoint_max: How many checkpoints are kept; all of them with `None` or 0.
         keep_checkpoint_every_n_hours: After how many hours one more checkpoint is kept for good.
         log_step_count_steps: After how many global steps the loss and the speed are logged.
-        train_distribute: An `IPUMultiWorkerStrategy`, or `None`.
+        train_distribute: Not implemented: the workers of an `IPUMultiWorkerStrategy` exchange
+            values in functions, and estimators run sessions.
         device_fn: A function from an operation to the name of its device, for what is not on
             an IPU.
         protocol: What servers speak, `None` or `"grpc"`, which is the same.
         eval_distribute: Not implemented: a worker evaluates on its own.
-        experimental_distribute: Not implemented: `train_distribute` says it.
+        experimental_distribute: Not implemented, as `train_distribute` is not.
         experimental_max_worker_delay_secs: Not implemented: workers begin at once, and wait for
             each other.
         session_creation_timeout_secs: How many seconds a worker waits for its session.
@@ -82,14 +83,16 @@ class EstimatorRunConfig:
                 f"Received: save_checkpoints_steps={steps!r}, save_checkpoints_secs={seconds!r}"
             )
         for name, value in (
+            ("train_distribute", train_distribute),
             ("eval_distribute", eval_distribute),
             ("experimental_distribute", experimental_distribute),
             ("experimental_max_worker_delay_secs", experimental_max_worker_delay_secs),
         ):
             if value is not None:
                 raise NotImplementedError(
-                    f"`{name}` is not implemented: give an IPUMultiWorkerStrategy as "
-                    f"`train_distribute`. Received: {name}={value!r}"
+                    f"`{name}` is not implemented: each estimator trains by itself. For several "
+                    "workers write a loop that calls `IPUMultiWorkerStrategy.run`. "
+                    f"Received: {name}={value!r}"
                 )
         if protocol not in (None, "grpc"):
             raise ValueError(
@@ -104,7 +107,6 @@ class EstimatorRunConfig:
         self._keep_checkpoint_max = keep_checkpoint_max
         self._keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self._log_step_count_steps = positive_or_none("log_step_count_steps", log_step_count_steps)
-        self._train_distribute = train_distribute
         self._device_fn = device_fn
         self._protocol = protocol
         self._session_creation_timeout_secs = session_creation_timeout_secs
@@ -159,8 +161,8 @@ class EstimatorRunConfig:
 
     @property
     def train_distribute(self) -> Any:
-        """The strategy of several workers, or `None`."""
-        return self._train_distribute
+        """The strategy of several workers: always `None`."""
+        return None
 
     @property
     def device_fn(self) -> Any:
