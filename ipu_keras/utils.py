@@ -286,16 +286,20 @@ def reset_ipu_seed(
     """Seeds the random operations of programs.
 
     TensorFlow's uniform, normal and truncated normal draws, and `ipu.rand_ops`, start anew: in
-    eager code, in functions that a strategy runs, and in computations that sessions run, also in
-    those that were compiled before. TensorFlow takes the seed of other draws, such as
-    `tf.random.shuffle`, when a function is traced, so for these it holds in programs that are
-    compiled from now on, without a graph, and in all graphs that have no seed of their own.
-    Keras's layers have seeds of their own, which it leaves alone.
+    eager code, in models and functions that a strategy runs, and in computations that sessions
+    run, also in those that were compiled before. Programs of other devices go on as they were.
+    TensorFlow takes the seed of other draws, such as `tf.random.shuffle`, when a function is
+    traced, so for these it holds in programs that are compiled from now on, without a graph, and
+    in all graphs that have no seed of their own.
+    Keras's layers that draw start anew in the programs of the device, and from then on their seeds
+    follow from this one, whatever they were made with. Those of which a program draws for the
+    first time start from it as well, unless they have drawn before or come from a checkpoint.
     It may be called before a configuration, which leaves the seed as it is.
 
     Args:
         seed: The new seed, an integer.
-        device: The IPU device whose replicas the last argument is about.
+        device: The IPU device whose programs are seeded, and whose replicas the last argument is
+            about.
         cpu_device: The CPU device that the IPUs are attached to.
         experimental_identical_replicas: Whether all replicas draw the same numbers. By default each
             draws its own.
@@ -329,7 +333,7 @@ def reset_ipu_seed(
 def _seed_without_graph(seed: int, engine: Engine) -> None:
     tf.random.set_seed(seed)
     if tf.executing_eagerly():
-        seed_keys(seed)
+        seed_keys(engine, seed)
         restart_functions(engine)
 
 

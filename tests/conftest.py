@@ -66,6 +66,8 @@ def xla_from_the_start(monkeypatch):
 def no_seed_of_another_test():
     """TensorFlow's seed is the process's, and whether it is set decides who draws what.
 
+    So is the seed of each IPU device, which layers that draw for the first time begin with.
+
     Keras's counts, which `keras.utils.set_random_seed` starts again, need no such care: nothing
     depends on whether they were ever set.
     """
@@ -73,6 +75,10 @@ def no_seed_of_another_test():
     context = sys.modules.get("tensorflow.python.eager.context")
     if context and context.global_seed() is not None:
         context.set_global_seed(None)
+    devices = sys.modules.get("ipu_keras.device")
+    if devices:
+        for device in devices.DRIVER._devices.values():
+            device.engine.seed = None
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ class ChangedPrograms:
             return [self._pipeline_of(count) for count in counts if count <= most]
         if options.pipeline is None:
             most = num_layers(self._model.graph) or _MAX_IPUS
-            counts = (power * options.num_ipus for power in powers)
+            counts = [power * options.num_ipus for power in powers]
             return [{"num_ipus": count} for count in counts if count <= most]
         return [self._finer_pipeline(power * options.stage_splits) for power in powers]
 

@@ -36,7 +36,7 @@ def with_more_micro_batches(
     """Returns the changes to more steps between a pipeline's fills, and the program with them."""
     model = _in_its_precision(model)
     options = model.options
-    changes = {"steps_per_execution": num_micro_batches}
+    changes: dict[str, Any] = {"steps_per_execution": num_micro_batches}
     if options.gradient_accumulation_count > 1:
         steps = math.lcm(options.steps_per_execution, num_micro_batches)
         changes = {
@@ -60,7 +60,7 @@ def _changed(model: ModelledProgram) -> Iterator[tuple[dict[str, Any], ModelledP
         return
     steps = _MANY_STEPS * options.gradient_accumulation_count
     if options.steps_per_execution < steps:
-        changes = {"steps_per_execution": steps}
+        changes: dict[str, Any] = {"steps_per_execution": steps}
         yield changes, estimate_host_copies(replace(model, options=replace(options, **changes)))
     if not options.num_io_tiles:
         yield from _on_io_tiles(model)
@@ -72,7 +72,7 @@ def _changed(model: ModelledProgram) -> Iterator[tuple[dict[str, Any], ModelledP
 def _on_io_tiles(model: ModelledProgram) -> Iterator[tuple[dict[str, Any], ModelledProgram]]:
     """Yields the program with the fewest tiles apart that hold what it is fed and returns."""
     for count in _IO_TILES:
-        changes = {"num_io_tiles": count, "place_ops_on_io_tiles": True}
+        changes: dict[str, Any] = {"num_io_tiles": count, "place_ops_on_io_tiles": True}
         options = replace(model.options, **changes)
         target = model.target.without_tiles(count)
         changed = model_graph(model.name, model.graph, target, options)

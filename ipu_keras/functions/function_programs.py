@@ -23,6 +23,7 @@ from ipu_keras.functions.graph_programs import (
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.synthetic_calls import SyntheticCall
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
+from ipu_keras.host.replicas.layer_streams import serve_layers
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.host.zero_results import zero_results
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
@@ -155,6 +156,8 @@ class FunctionPrograms:
         synthetic = SyntheticCall.if_asked_for(concrete.graph.variables)
         if synthetic is not None and device is not None:
             self._synthetic[key] = synthetic
+        if device is not None:
+            serve_layers(concrete.graph.variables, device.engine)
         if device is None or not arguments.can_be_fed:
             self._programs[key] = ()
             return

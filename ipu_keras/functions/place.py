@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import DRIVER, IpuDevice
+from ipu_keras.device.traced_for import traced_for
 from ipu_keras.internals.tensorflow.functions import outermost_trace
 from ipu_keras.settings.arguments import noted
 from ipu_keras.tracing.replication import ipus_of_shards, needed_ipus, num_shards_so_far
@@ -89,14 +90,10 @@ def placed_on(device: IpuDevice, *, is_final: bool = True) -> Iterator[None]:
     """While a function is traced, says which device will run it; `is_final` is as for `Place`."""
     token = _place.set(Place(device, is_final))
     try:
-        yield
+        with traced_for(device):
+            yield
     finally:
         _place.reset(token)
-
-
-def is_placed() -> bool:
-    """Whether somebody has said which device runs what is being traced."""
-    return _place.get() is not None
 
 
 def current_place() -> Place:

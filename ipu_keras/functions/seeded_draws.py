@@ -11,9 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.functions.place import current_place, is_placed, outermost_graph
+from ipu_keras.device.traced_for import device_of_trace
+from ipu_keras.functions.place import outermost_graph
 from ipu_keras.hooks.tensorflow.drawn_numbers import replace_draws
 from ipu_keras.internals.tensorflow.functions import is_trace
+from ipu_keras.internals.tensorflow.operations import num_counted_seeds
 from ipu_keras.internals.tensorflow.variables import plain_variable
 from ipu_keras.runtime.engine import Engine
 
@@ -23,6 +25,8 @@ _STREAMS = "_ipu_random_streams"
 _STARTED = "_ipu_started_streams"
 # `tf.random.Algorithm.PHILOX`, of which TensorFlow's kernels draw.
 _PHILOX = 1
+# TensorFlow takes seeds modulo this.
+_SEEDS = 2**31 - 1
 # What replicas find streams of random numbers by.
 _NAME = "StateVar"
 
@@ -49,7 +53,8 @@ class _Stream:
     Args:
         variable: Philox's counter of two words, and its key.
         engine: The engine of the device that the program runs on.
-        seeds: The two seeds of the operation, both zero if it has none.
+        seeds: The two seeds of the operation, as TensorFlow has them; both zero if it has none.
+        is_seeded: Whether the second of them is one that a user gave.
         number: The number of the operation among those of its graph that draw.
         num_seedings: How often the device had been seeded when the operation was traced.
     """
@@ -57,18 +62,27 @@ class _Stream:
     variable: Any
     engine: Engine
     seeds: tuple[int, int]
+    is_seeded: bool
     number: int
     num_seedings: int
 
     def start(self) -> list[int]:
         """What the variable holds before the first draw, since the device was seeded last."""
         seed, stream = self.seeds
-        if self.engine.num_seedings > self.num_seedings and self.engine.seed is not None:
-            stream = stream if (seed or stream) else self.number
+        if self._starts_from_device():
+            # TensorFlow's counts are there only if its seed was set when this was traced.
+            stream = stream if self.is_seeded else self.number
             seed = self.engine.seed
         elif not (seed or stream):
             seed, stream = secrets.randbits(63), secrets.randbits(63)
         return [0, _signed(stream), _signed(seed)]
+
+    def _starts_from_device(self) -> bool:
+        if self.engine.seed is None:
+            return False
+        # Seeding a device sets TensorFlow's seed, which a user may have set to another one since.
+        has_no_other = self.seeds == (0, 0) or self.seeds[0] == self.engine.seed % _SEEDS
+        return has_no_other or self.engine.num_seedings > self.num_seedings
 
 
 def serve_draws() -> None:
@@ -107,11 +121,14 @@ def start_in_session(session: tf.compat.v1.Session) -> None:
 
 def _is_replaced() -> bool:
     # Variables get their initial values in the graph around functions, once.
-    return is_placed() and is_trace(tf.compat.v1.get_default_graph())
+    return device_of_trace() is not None and is_trace(tf.compat.v1.get_default_graph())
 
 
 def _draw(kind: str, given: tuple[Any, ...], seed: int, seed2: int) -> tf.Tensor:
-    stream = _new_stream((seed, seed2))
+    # A user's seed that happens to be the last count is taken for that: it starts elsewhere then.
+    is_counted = seed2 == num_counted_seeds(tf.compat.v1.get_default_graph()) - 1
+    is_seeded = bool(seed or seed2) and not is_counted
+    stream = _new_stream((seed or 0, seed2 or 0), is_seeded=is_seeded)
     generator = tf.random.Generator(state=stream.variable, alg="philox")
     shape = tf.convert_to_tensor(given[0])
     state = generator.skip(tf.reduce_prod(tf.cast(shape, tf.int64)))
@@ -119,8 +136,10 @@ def _draw(kind: str, given: tuple[Any, ...], seed: int, seed2: int) -> tf.Tensor
     return _STATELESS[kind](*given, key=key, counter=counter, alg=_PHILOX)
 
 
-def _new_stream(seeds: tuple[int, int]) -> _Stream:
-    engine = current_place().device.engine
+def _new_stream(seeds: tuple[int, int], *, is_seeded: bool) -> _Stream:
+    device = device_of_trace()
+    assert device is not None
+    engine = device.engine
     graph = outermost_graph()
     with tf.init_scope():
         in_session = not tf.executing_eagerly()
@@ -134,6 +153,7 @@ def _new_stream(seeds: tuple[int, int]) -> _Stream:
             variable=_variable(in_session, number),
             engine=engine,
             seeds=seeds,
+            is_seeded=is_seeded,
             number=number,
             num_seedings=engine.num_seedings,
         )

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.device.traced_for import traced_for
 from ipu_keras.host.exceptions import ExceptionWatch, FoundException, TilesExceptedError
 from ipu_keras.host.first_steps import FirstSteps, steps_before_xla
 from ipu_keras.host.halves import with_halves
@@ -39,7 +40,9 @@ def build(program: Program, device: IpuDevice, *, onednn: bool | None = None) ->
     after its first steps.
     """
     onednn = uses_onednn() if onednn is None else onednn
-    return build_traced(program, traced(program, onednn=onednn), device, onednn=onednn)
+    with traced_for(device):
+        step = traced(program, onednn=onednn)
+    return build_traced(program, step, device, onednn=onednn)
 
 
 @no_garbage_collection()
@@ -407,7 +410,8 @@ class HostCallable:
             if step is not None:
                 self._step = step
                 return
-        self._step = trace(program, for_xla=False, onednn=onednn)
+        with traced_for(self._device):
+            self._step = trace(program, for_xla=False, onednn=onednn)
         graph = graph_of(self._step.function)
         self._plan = plan_host(program, graph, onednn=onednn)
         executions = self._plan.executions

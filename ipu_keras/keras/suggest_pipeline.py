@@ -99,9 +99,9 @@ def suggest_pipeline(
         training = mode == "train"
         count = 2 if training else 1
         given = {"gradient_accumulation_count": count, **configured, **options}
-        subject, given = written_as_asked(subject, given)
+        written, given = written_as_asked(subject, given)
         chosen = model_options(given)
-        step = subject.by_layer(specs, mode, num_replicas=chosen.num_replicas)
+        step = written.by_layer(specs, mode, num_replicas=chosen.num_replicas)
         with phase("balance stages"):
             found = balanced_pipeline(
                 step,

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import plain_variable
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops import host_embedding_registration as registration
 from ipu_keras.ops.argument_checks import check_choice, check_flag, converted
 from ipu_keras.ops.embedding_lookup import integers
@@ -147,7 +148,17 @@ class HostEmbedding:
             TypeError: `indices` is not a tensor of integers.
             tf.errors.FailedPreconditionError: When the program runs and the table is not
                 registered.
+            NotImplementedError: The table is trained by several processes, each of which would
+                have one of its own.
         """
+        if self._optimizer_spec is not None and SYSTEM.world.size > 1:
+            raise NotImplementedError(
+                "Tables on the host are trained by one process alone: the processes of an "
+                "application do not exchange updates of theirs. "
+                f"Received: host embedding {self._name!r} with an optimizer in process "
+                f"{SYSTEM.world.rank} of {SYSTEM.world.size}. Keep the table in the model, as "
+                "`keras.layers.Embedding`, or start one process with all replicas."
+            )
         indices, clip_indices = (
             integers(indices, "indices"),
             check_flag("clip_indices", clip_indices),

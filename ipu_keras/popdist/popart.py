@@ -3,7 +3,8 @@
 from typing import Any
 
 from ipu_keras import popdist
-from ipu_keras.popart import DeviceConnectionType, DeviceManager, SessionOptions
+from ipu_keras.popart import DeviceManager, SessionOptions
+from ipu_keras.popart.options.enumerations import DeviceConnectionType
 
 
 def configureSessionOptions(options: SessionOptions) -> SessionOptions:

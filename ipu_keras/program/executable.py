@@ -23,6 +23,9 @@ class HostProgram(Protocol):
     def begin(self, num_steps: int) -> None:
         """Announces a call, such as one of `evaluate`, that runs at most `num_steps` steps."""
 
+    def first_not_finite(self, tensors: list, prepare: Callable[[], None]) -> tuple[Any, bool]:
+        """Returns where NaN or an infinity is made, and whether what is left is finite."""
+
 
 @dataclass(frozen=True)
 class CycleCount:

@@ -42,8 +42,13 @@ class Engine:
         self.identical_replicas = False
         self.num_seedings = 0
         self.seed: int | None = None
-        # The streams of random numbers of functions, which start anew when a seed is set.
+        # The streams of random numbers of functions and of Keras's layers, which start anew when a
+        # seed is set; layers' are numbered, in the order in which programs have drawn of them.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.num_layer_streams = 0
+        # The `tf.random.Generator` of keys that programs of the device draw, once there is one.
+        self.key_generator: Any = None
+        self.making_keys = threading.Lock()
         # What executions round with at random; programs know where it is. Processes that train one
         # model round its weights alike.
         world = SYSTEM.world

@@ -85,8 +85,8 @@ def test_the_reference_shows_docstrings(site):
     text = read_html((site / "reference" / "ipu.ipu_strategy.html").read_text("utf-8")).text
     assert "tensorflow.python.ipu.ipu_strategy.IPUStrategy works" in text
     assert "experimental_run_v2" in text
-    absent = read_html((site / "reference" / "ipu.ipu_run_config.html").read_text("utf-8")).text
-    assert "tensorflow.python.ipu.ipu_run_config.RunConfig is absent" in absent
+    whole = read_html((site / "reference" / "ipu.config.html").read_text("utf-8")).text
+    assert "tensorflow.python.ipu.config.IPUConfig works in part" in whole
 
 
 def test_examples_of_docstrings_are_code(site):

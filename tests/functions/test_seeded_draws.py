@@ -105,3 +105,22 @@ def test_a_seed_between_compilation_and_the_first_run(replicas):
             return session.run(compiled)[0].tolist()
 
     assert drawn(3) == drawn(3) != drawn(4)
+
+
+def test_a_seed_from_before_the_trace_is_the_same_as_one_from_after_it(replicas):
+    """Whether TensorFlow had a seed when an operation was traced changes nothing."""
+    strategy = IPUStrategy()
+
+    def seeded():
+        tf.random.shuffle(tf.range(2))  # which TensorFlow counts if it has a seed
+        return tf.random.uniform([2]), tf.random.uniform([2], seed=7), tf.random.normal([2])
+
+    after, before = (tf.function(seeded, autograph=False) for _ in range(2))
+    runs(lambda: strategy.run(after))
+    first = runs(lambda: strategy.run(after), 3)
+    assert runs(lambda: strategy.run(before), 3) == first
+    assert runs(lambda: strategy.run(before), 3) == first
+    # A seed of TensorFlow's, from after that, is the one of what is traced then.
+    tf.random.set_seed(5)
+    found, stock = (tf.function(seeded, autograph=False) for _ in range(2))
+    assert runs(lambda: strategy.run(found), count=1) == runs(stock, count=1)

@@ -24,6 +24,8 @@ from host_tables import (
 )
 
 import ipu_keras
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.machine.world import World
 from ipu_keras.ops import host_embedding
 from ipu_keras.ops.embedding_ops import HostEmbedding, create_host_embedding
 
@@ -244,6 +246,12 @@ def test_refused_shape_and_type():
         create_host_embedding("words", (4, 3), tf.float64)
     with pytest.raises(TypeError, match=r"`indices` must be a tensor of integers"):
         words().lookup([0.5])
+
+
+def test_processes_train_no_table_each(monkeypatch):
+    monkeypatch.setattr(SYSTEM, "_world", World(size=2, rank=1))
+    with pytest.raises(NotImplementedError, match="'words' with an optimizer in process 1 of 2"):
+        words().lookup(tf.constant([0]))
 
 
 def test_old_call_is_refused():

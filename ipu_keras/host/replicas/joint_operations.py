@@ -147,7 +147,7 @@ def _exchanged(collective: Collective, values: Sequence[tf.Tensor]) -> list[tf.T
             return [total] * count
         return tf.split(total, groups.size)[mine.start : mine.stop]
     everything = put_together(values)
-    found = {}
+    found: dict[int, tf.Tensor] = {}
     for group in groups:
         if set(group) & set(mine):
             results = _results_of(collective, [everything[k] for k in group])

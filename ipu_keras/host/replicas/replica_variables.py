@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.host.replicas.layer_streams import LAYER_STATE, serve_layers
 from ipu_keras.internals.tensorflow.functions import read_only_inputs
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.variables import contents_of, plain_variable, variable_of
@@ -15,7 +16,7 @@ from ipu_keras.tracing.extraction import feeds_of
 # The states of random generators by the names of their variables, with the position of the
 # number that tells streams apart. Keras's state is (seed, counter), that of
 # `tf.random.Generator` (counter, counter, key).
-_RANDOM_STATES = {"seed_generator_state": 0, "StateVar": -1}
+_RANDOM_STATES = {LAYER_STATE: 0, "StateVar": -1}
 
 # The distance between the seeds of replicas is the golden ratio in 32 bits, as in generators
 # that split streams: a small distance would make the seeds 1 and 2 of a user share streams.
@@ -46,6 +47,7 @@ class ReplicaVariables:
         # else has written.
         self._last_state: tuple[int, int, bool] | None = None
         found = [v for one in functions for v in written_variables(one, device.name)]
+        serve_layers(found, device.engine)
         several = {variable.handle.ref(): variable for variable in found if num_replicas > 1}
         made: dict[Any, list[Any]] = {}
         for other in inside:

@@ -1,9 +1,10 @@
 """Operations of TensorFlow: definitions, attributes, shapes, and callbacks for new ones."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ipu_keras.internals.forms import Compiled, Function, Module, PrivateName
+from ipu_keras.internals.forms import Compiled, Function, InstanceOf, Module, PrivateName
 
 _DEFINITION = PrivateName("tensorflow.python.framework.op_def_registry", "get", Function("name"))
 _SET_ATTRIBUTE = PrivateName(
@@ -60,6 +61,11 @@ _RANDOM = PrivateName(
         random_standard_normal=Function("shape", "dtype", keywords=("seed", "seed2", "name")),
         truncated_normal=Function("shape", "dtype", keywords=("seed", "seed2", "name")),
     ),
+)
+_SEED_COUNTS = PrivateName(
+    "tensorflow.python.framework.random_seed",
+    "_graph_to_seed_dict",
+    InstanceOf(weakref.WeakKeyDictionary),
 )
 
 
@@ -128,3 +134,11 @@ def nn_operations() -> Any:
 def random_operations() -> Any:
     """The module with the operations that draw, through which others of TensorFlow go."""
     return _RANDOM.get()
+
+
+def num_counted_seeds(graph: Any) -> int:
+    """Returns how many operations of a graph have a count of TensorFlow's as their seed.
+
+    Those that are given none have one, if there is a seed for all of the graph: it counts from 0.
+    """
+    return _SEED_COUNTS.get().get(graph, 0)

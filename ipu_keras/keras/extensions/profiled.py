@@ -6,7 +6,7 @@ Each knows which options its program runs with, and how a step of it is traced.
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import keras
 import tensorflow as tf
@@ -49,9 +49,12 @@ def profiled(model_or_function: Any) -> "ProfiledFunction":
     return ProfiledFunction(model_or_function)
 
 
+_Profiled = TypeVar("_Profiled", bound="ProfiledFunction")
+
+
 def written_as_asked(
-    subject: "ProfiledFunction", options: Mapping[str, Any]
-) -> tuple["ProfiledFunction", dict[str, Any]]:
+    subject: _Profiled, options: Mapping[str, Any]
+) -> tuple[_Profiled, dict[str, Any]]:
     """Returns what to trace for the options, and those that are left for the model of it.
 
     Layers of Keras keep more in float32 than they are told, which the trace alone knows.
@@ -107,7 +110,7 @@ class ProfiledFunction:
         check_options(given)
         return dict(given)
 
-    def written_in(self, dtype: str | None) -> "ProfiledFunction | None":
+    def written_in(self, dtype: str | None) -> Self | None:
         """Returns what is profiled with layers of a dtype; `None` if it cannot be written so.
 
         Functions have no layers.
@@ -147,7 +150,7 @@ class ProfiledModel(ProfiledFunction):
         super().__init__(model)
         self.model = model
         # Models made again, by dtype; `None` for those that cannot be.
-        self._in_dtype: dict[str, ProfiledModel | None] = {}
+        self._in_dtype: dict[str, Self | None] = {}
 
     def mode(self, mode: str | None, num_specs: int) -> str:
         """Returns the mode to profile in: that given, else what the specs are enough for."""
@@ -222,7 +225,7 @@ class ProfiledModel(ProfiledFunction):
 
             return f"{model.name}.{mode}", traced_graph(run, data)
 
-    def written_in(self, dtype: str | None) -> "ProfiledModel | None":
+    def written_in(self, dtype: str | None) -> Self | None:
         if dtype is None or dtype == self.model.dtype_policy.name:
             return self
         if dtype not in self._in_dtype:
@@ -230,9 +233,9 @@ class ProfiledModel(ProfiledFunction):
             self._in_dtype[dtype] = None if model is None else type(self)(model)
         return self._in_dtype[dtype]
 
-    def by_layer(self, specs: tuple, mode: str, *, num_replicas: int = 1) -> LayeredStep:
+    def by_layer(self, specs: tuple, mode: str | None, *, num_replicas: int = 1) -> LayeredStep:
         """Traces the step with the k-th call of a layer in the scope of stage k."""
-        self.built(specs, mode)
+        self.built(specs, self.mode(mode, len(specs)))
         calls = self.calls()
         layers = [call.operation for call in calls if call.is_layer]
         stages = resolved_stages(calls, range(len(layers)))

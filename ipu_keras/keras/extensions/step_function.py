@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
 from ipu_keras.device.connection import runs_programs
+from ipu_keras.device.traced_for import traced_for
 from ipu_keras.feeds.dataset_feed import (
     ElementFeed,
     ElementFormat,
@@ -299,7 +300,8 @@ class StepFunction:
         # What a step computes does not depend on the number of steps, so one trace serves all
         # executions.
         if element.key not in self._traced:
-            self._traced[element.key] = host.traced(program)
+            with traced_for(self._device):
+                self._traced[element.key] = host.traced(program)
         return host.build_traced(program, self._traced[element.key], self._device)
 
     def _run_step(self, data: Any) -> Any:

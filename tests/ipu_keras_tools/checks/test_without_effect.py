@@ -94,13 +94,15 @@ def test_where_it_is_noted(source, line, column, argument):
 
 
 def test_the_reason_is_that_of_the_documentation():
-    [option] = findings_of(_SESSION_OPTIONS.format("enableDistributedReplicatedGraphs=1"), "").notes
+    [option] = findings_of(
+        _SESSION_OPTIONS.format("disableGradAccumulationTensorStreams=1"), ""
+    ).notes
     assert option == Note(
         3,
         1,
         "SessionOptions",
-        "enableDistributedReplicatedGraphs",
-        "Each process has an emulated machine of its own",
+        "disableGradAccumulationTensorStreams",
+        "Accumulators are empty between batches, so no model that is written has them",
     )
     source = "import keras\nkeras.Sequential().set_outfeed_queue_options(buffer_depth=3)\n"
     [whole] = findings_of(source, "").notes
