@@ -41,7 +41,9 @@ _OPENED_SCOPE = PrivateName(
     Class(assigned=("_tf_name_scope", "caller", "name")),
 )
 _GLOBAL_ATTRIBUTE = PrivateName(
-    "keras.src.backend.common.global_state", "get_global_attribute", Function("name")
+    "keras.src.backend.common.global_state",
+    "get_global_attribute",
+    Function("name", "default", "set_to_default"),
 )
 _CALL_CONTEXT = PrivateName(
     "keras.src.layers.layer", "CallContext", Class(assigned=("entry_layer",))
@@ -50,11 +52,6 @@ _VARIABLE = PrivateName(
     "keras.src.backend.tensorflow.core",
     "Variable",
     Class(members={"_initialize_with_initializer": Function("self", "initializer")}),
-)
-_COUNTS_OF_NAMES = PrivateName(
-    "keras.src.backend.common.global_state",
-    "get_global_attribute",
-    Function("name", "default", "set_to_default"),
 )
 _RESET_UIDS = PrivateName("keras.src.utils.naming", "reset_uids", Function())
 
@@ -82,7 +79,7 @@ def number_names_anew() -> None:
 
 def counts_of_names() -> MutableMapping[str, int]:
     """Returns how often Keras has made up each name; what is changed in it, Keras goes on with."""
-    return _COUNTS_OF_NAMES.get()("object_name_uids", collections.defaultdict(int), True)
+    return _GLOBAL_ATTRIBUTE.get()("object_name_uids", collections.defaultdict(int), True)
 
 
 def backend_module() -> Any:
