@@ -72,6 +72,7 @@ class _Stream:
         if self._starts_from_device():
             # TensorFlow's counts are there only if its seed was set when this was traced.
             stream = stream if self.is_seeded else self.number
+            assert self.engine.seed is not None
             seed = self.engine.seed
         elif not (seed or stream):
             seed, stream = secrets.randbits(63), secrets.randbits(63)
