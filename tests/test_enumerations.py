@@ -58,7 +58,7 @@ QUIET = {
     *DeviceConnectionType,  # they have an effect
     MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
     SchedulingAlgorithm.CHOOSE_BEST,
-    StochasticRoundingBehaviour.OFF,
+    *StochasticRoundingBehaviour,
     *SelectionOrder,
 }
 ENUMERATIONS = [
