@@ -240,6 +240,10 @@ FLOORS = {
 # A function-level import says that a room is wrong, except for these (module, target).
 FUNCTION_LEVEL_IMPORTS = {
     (
+        "ipu_keras.keras.extensions.model_steps",
+        "ipu_keras.keras.extensions.profiled.profiled",
+    ): "the cost model is for those who ask for it: its import takes as long as all the rest",
+    (
         "ipu_keras.progress.phases",
         "ipu_keras.progress.display.display_on",
     ): "draws for who has waited for two seconds: its library is long to import",

@@ -156,5 +156,5 @@ def report_of_program(program: Program, model: ModelledProgram, batch_size: int 
     return with_fixes(
         report,
         trace=lambda size: graph_of_program(program, size),
-        variants=program.variants,
+        variants=program.variants(),
     )

@@ -103,7 +103,7 @@ class Program:
         model_name: Name of the Keras model whose step it is; `None` if there is none.
         device_choices: What it is compiled for; `None` for what is configured.
         numerics: How it computes with halves.
-        variants: How else its model could be written, for advice; `None` if there is no model.
+        variants: Returns how else its model could be written, for advice; `None` if it has none.
 
     Raises:
         ValueError: A shape is not fully known, `repeat_count` or `num_replicas` is not a
@@ -133,7 +133,7 @@ class Program:
     model_name: str | None = None
     device_choices: DeviceChoices | None = None
     numerics: Numerics = field(default_factory=Numerics)
-    variants: Variants | None = None
+    variants: Callable[[], Variants | None] = lambda: None
 
     def __post_init__(self) -> None:
         for name in ("repeat_count", "num_replicas"):

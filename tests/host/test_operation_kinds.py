@@ -58,7 +58,7 @@ DRAWS = {
     "binomial": (by_keras("binomial", 10.0, 0.3), False),
     "shuffle": (lambda: Adds(lambda x, seed: keras.random.shuffle(x, seed=seed)), True),
     "categorical": (lambda: Adds(lambda x, seed: keras.random.categorical(x, 7, seed=seed)), False),
-    "tf.random.normal": (lambda: Adds(lambda x, seed: tf.random.normal(tf.shape(x))), False),
+    "tf.random.normal": (lambda: Adds(lambda x, seed: tf.random.normal(tf.shape(x))), True),
     "tf.random.shuffle": (lambda: Adds(lambda x, seed: tf.random.shuffle(x)), False),
 }
 

@@ -12,7 +12,6 @@ from ipu_keras.internals.keras.training import TensorFlowTrainer
 from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations
 from ipu_keras.ir import Variants
 from ipu_keras.keras.extensions.named_parts import with_named_parts
-from ipu_keras.keras.extensions.profiled import profiled
 from ipu_keras.keras.extensions.step_function import Layout, StepFunction
 from ipu_keras.keras.extensions.training import (
     TrainingParts,
@@ -128,6 +127,9 @@ class ModelSteps:
             "num_replicas": program.num_replicas,
             "pipeline": program.pipeline,
         }
+        # Imported here, as it needs the cost model, for which whoever only trains need not wait.
+        from ipu_keras.keras.extensions.profiled import profiled
+
         return profiled(self._model).variants(specs, name, options)
 
     def _check_of(self, name: str) -> Callable[[ElementFormat], None]:

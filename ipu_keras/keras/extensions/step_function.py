@@ -1,6 +1,7 @@
 """The callable that Keras has as a model's train, test or predict function."""
 
 import contextlib
+import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -277,7 +278,8 @@ class StepFunction:
                 if self._shows_overflow
                 else SYSTEM.numerics,
             )
-            program = replace(program, variants=layout.variants_of(_specs_of(element), program))
+            variants = functools.partial(layout.variants_of, _specs_of(element), program)
+            program = replace(program, variants=variants)
             self._executables[key] = self._compile(program, element)
             self._parameters[key] = SyntheticParameters.if_asked_for(
                 self._traced[element.key].all_variables
