@@ -43,9 +43,8 @@ class Engine:
         self.num_seedings = 0
         self.seed: int | None = None
         # The streams of random numbers of functions and of Keras's layers, which start anew when a
-        # seed is set; layers' are numbered, in the order in which programs have drawn of them.
+        # seed is set.
         self.streams: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.num_layer_streams = 0
         # The `tf.random.Generator` of keys that programs of the device draw, once there is one.
         self.key_generator: Any = None
         self.making_keys = threading.Lock()

@@ -26,7 +26,7 @@ class _LayerStream:
     Args:
         variable: The seed and the count of the layer, `(2,)` uint32.
         engine: The engine of the first device whose programs draw of it.
-        number: The number of the layer among those of that device.
+        number: The number of the layer among those of the first program that draws of it.
     """
 
     variable: Any
@@ -36,8 +36,9 @@ class _LayerStream:
     def start(self) -> list[int]:
         """What the variable holds before the first draw, since the device was seeded last.
 
-        Layers of one device have different seeds, whatever they were made with: these are from
+        Layers of one program have different seeds, whatever they were made with: these are from
         Python's random numbers, unless a user gave them, and not the same in the next process.
+        Equal programs draw alike after equal seeds, however many others there were before.
         """
         assert self.engine.seed is not None
         sequence = np.random.SeedSequence(self.engine.seed % 2**64, spawn_key=(self.number,))
@@ -54,14 +55,14 @@ def serve_layers(variables: Iterable[Any], engine: Engine) -> None:
         # In a session's graph only its runs could write them.
         if not tf.executing_eagerly():
             return
-        for variable in variables:
-            if _is_layer_state(variable) and _STREAM not in vars(variable):
-                _serve(variable, engine)
+        states = {variable.ref(): variable for variable in variables if _is_layer_state(variable)}
+        for number, variable in enumerate(states.values(), 1):
+            if _STREAM not in vars(variable):
+                _serve(variable, engine, number)
 
 
-def _serve(variable: Any, engine: Engine) -> None:
-    engine.num_layer_streams += 1
-    stream = _LayerStream(variable=variable, engine=engine, number=engine.num_layer_streams)
+def _serve(variable: Any, engine: Engine, number: int) -> None:
+    stream = _LayerStream(variable=variable, engine=engine, number=number)
     setattr(variable, _STREAM, stream)
     engine.streams.add(stream)
     if engine.seed is not None and int(variable.read_value()[1]) == 0:
