@@ -88,9 +88,12 @@ _LATE = {
     "suggest_pipeline": "ipu_keras.keras.suggest_pipeline",
     "what_if": "ipu_keras.keras.model_profile",
 }
+# Modules for applications of several processes.
+_LATE_MODULES = {"distributed": "ipu_keras.horovod", "horovod": "ipu_keras.horovod"}
 
 if TYPE_CHECKING:
     # What `__getattr__` finds, for checkers.
+    from ipu_keras import horovod as horovod
     from ipu_keras.keras.estimated_cycles import EstimatedCycles as EstimatedCycles
     from ipu_keras.keras.find_nan import FindNan as FindNan
     from ipu_keras.keras.find_nan import find_nan as find_nan
@@ -105,10 +108,12 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.metadata.version("ipu-keras")
+    if name in _LATE_MODULES:
+        return importlib.import_module(_LATE_MODULES[name])
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LATE[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *_LATE, *_LATE_MODULES})

@@ -50,3 +50,13 @@ def test_what_is_in_these_modules_is_copied_and_pickled():
         assert pickle.loads(pickle.dumps(found)) is copy.deepcopy(found) is found
     with pytest.raises(AttributeError, match="typo"):
         pickle.loads(b"cipu_keras\ntypo\n.")
+
+
+def test_strategies_of_several_processes_are_attributes_before_they_are_imported(run_forked):
+    script = """
+    from tensorflow.python import ipu
+    found = ipu.horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy
+    assert ipu.distributed is ipu.horovod
+    print(found.__name__, hasattr(ipu.horovod, "typo"))
+    """
+    assert run_forked(script).stdout.strip() == "IPUMultiReplicaStrategy False"

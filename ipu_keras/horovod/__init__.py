@@ -4,6 +4,7 @@
 launcher, a process is alone.
 """
 
+import importlib
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any
@@ -261,3 +262,13 @@ def initialized_world() -> World:
     if SYSTEM.communicator is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return SYSTEM.world
+
+
+# Its modules of strategies, which import this one.
+_STRATEGIES = ("ipu_horovod_strategy", "ipu_multi_replica_strategy", "popdist_strategy")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _STRATEGIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

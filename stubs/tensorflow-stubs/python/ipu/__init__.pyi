@@ -14,7 +14,7 @@ from ipu_keras import find_nan as find_nan
 from ipu_keras import functional_ops as functional_ops
 from ipu_keras import gradient_accumulation as gradient_accumulation
 from ipu_keras import gradient_accumulation_optimizer as gradient_accumulation_optimizer
-from tensorflow.python.ipu import horovod as horovod
+from ipu_keras import horovod as horovod
 from ipu_keras import image_ops as image_ops
 from ipu_keras import internal_ops as internal_ops
 from ipu_keras import ipu_compiler as ipu_compiler
