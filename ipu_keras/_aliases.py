@@ -165,8 +165,10 @@ def install() -> None:
     if not any(type(finder).__module__ == __name__ for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder())
     if "tensorflow" in sys.modules:
-        # A script that imports it later would get a `tf.keras` without `ipu`.
+        # TensorFlow makes another module of each when it is imported by this name: scripts that do
+        # so later would get a `tf.keras` without `ipu`, a `tf.compat.v1` without `estimator`.
         importlib.import_module("tensorflow.keras")
+        importlib.import_module("tensorflow.compat.v1")
     for alias, real in (*ALIASES.items(), *MOVED.items()):
         parent, _, child = alias.rpartition(".")
         if parent in sys.modules and real in sys.modules:

@@ -1,5 +1,8 @@
 """The names of `tf.estimator`, which TensorFlow has dropped."""
 
+import subprocess
+import sys
+
 import pytest
 import tensorflow as tf
 
@@ -13,6 +16,17 @@ def test_both_ways_to_them():
     assert tf.estimator.SessionRunHook is tf.compat.v1.train.SessionRunHook
     assert (tf.estimator.ModeKeys.TRAIN, tf.estimator.ModeKeys.PREDICT) == ("train", "infer")
     assert issubclass(tf.estimator.export.PredictOutput, tf.estimator.export.ExportOutput)
+
+
+def test_importing_the_first_version_later_keeps_them():
+    script = """
+import tensorflow as tf
+from tensorflow.python import ipu
+import tensorflow.compat.v1 as first
+assert tf.compat.v1.estimator is first.estimator is tf.estimator
+"""
+    # In a process in which nothing has imported the first version before.
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_what_is_not_there_says_what_is():

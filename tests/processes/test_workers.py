@@ -17,6 +17,9 @@ from processes.worker_training import NUM_STEPS, X, Y, made_model, step_of
 from ipu_keras.processes.workers import Workers
 
 _SECONDS = 150
+# Workers exit within 3 seconds of their end on idle cores. Busy ones take longer; one that waited for
+# the others would take as long as gRPC's limits, which are minutes.
+_SECONDS_TO_EXIT = 30
 
 
 def cluster_of_two():
@@ -57,7 +60,7 @@ def run_two(how):
 def test_values_of_two_workers():
     found, codes, seconds = run_two("values")
     assert codes == [0, 0]
-    assert seconds < 5
+    assert seconds < _SECONDS_TO_EXIT
     keras.utils.set_random_seed(1)
     model, optimizer = made_model()
     step = tf.function(step_of(model, optimizer))
@@ -82,7 +85,7 @@ def test_a_worker_that_is_killed():
     assert "/job:worker/replica:0/task:1 at localhost:" in message
     assert "has ended, while /job:worker/replica:0/task:0 waits for values of it" in message
     assert waited < 30
-    assert seconds < 5
+    assert seconds < _SECONDS_TO_EXIT
 
 
 def test_other_shapes():
