@@ -17,8 +17,8 @@ from processes.worker_training import NUM_STEPS, X, Y, made_model, step_of
 from ipu_keras.processes.workers import Workers
 
 _SECONDS = 150
-# Workers exit within 3 seconds of their end on idle cores. Busy ones take longer; one that waited for
-# the others would take as long as gRPC's limits, which are minutes.
+# Workers exit within 3 seconds of their end on idle cores. Busy ones take longer; one that waited
+# for the others would take as long as gRPC's limits, which are minutes.
 _SECONDS_TO_EXIT = 30
 
 
