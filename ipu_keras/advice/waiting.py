@@ -20,13 +20,16 @@ def less_waiting(
 ) -> Iterator[tuple[dict[str, Any], ModelledProgram]]:
     """Yields changes by which a program waits less for the host, and the program with each.
 
-    They are more steps in an execution, tiles for input and output, and data in float16.
+    They are more steps in an execution, tiles for input and output, and data in float16. None
+    makes a program that fits one that does not.
 
     Args:
         least_saving: The share of a step's cycles that a change has to save.
     """
     for changes, changed in _changed(_in_its_precision(model)):
-        if model.cycles_per_step - changed.cycles_per_step >= least_saving * model.cycles_per_step:
+        saved = model.cycles_per_step - changed.cycles_per_step
+        still_fits = changed.memory.fits or not model.memory.fits
+        if still_fits and saved >= least_saving * model.cycles_per_step:
             yield changes, changed
 
 

@@ -30,16 +30,25 @@ def test_each_change_is_the_program_with_it():
     assert halves.cycles_per_step == modelled(with_infeed_in(FED, "float16")).cycles_per_step
 
 
+BUSY = graph(
+    argument("x", 1472, 1024), op("a", "sort", (1472, 1024), "x", layer="a", dimensions=(1,))
+)
+
+
 def test_tiles_for_input_and_output_are_as_many_as_hold_the_data():
-    busy = graph(
-        argument("x", 1472, 1024), op("a", "sort", (1472, 1024), "x", layer="a", dimensions=(1,))
-    )
-    model = modelled(busy, steps_per_execution=32)
+    model = modelled(BUSY, steps_per_execution=32)
     (changes, after), *_ = [each for each in less_waiting(model, 0.0) if "num_io_tiles" in each[0]]
     assert changes == {"num_io_tiles": 32, "place_ops_on_io_tiles": True}
     target = GC200.without_tiles(32)
-    same = modelled(busy, target=target, steps_per_execution=32, **changes)
+    same = modelled(BUSY, target=target, steps_per_execution=32, **changes)
     assert after.cycles_per_step == same.cycles_per_step
+
+
+def test_what_would_no_longer_fit_is_left_out():
+    needed = modelled(BUSY, steps_per_execution=32).memory.max_tile_bytes
+    full = modelled(BUSY, GC200.with_numbers(tile_bytes=needed), steps_per_execution=32)
+    assert full.memory.fits
+    assert not [each for each in less_waiting(full, 0.0) if "num_io_tiles" in each[0]]
 
 
 def test_what_saves_too_little_is_left_out():
