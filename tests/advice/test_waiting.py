@@ -48,7 +48,8 @@ def test_what_would_no_longer_fit_is_left_out():
     needed = modelled(BUSY, steps_per_execution=32).memory.max_tile_bytes
     full = modelled(BUSY, GC200.with_numbers(tile_bytes=needed), steps_per_execution=32)
     assert full.memory.fits
-    assert not [each for each in less_waiting(full, 0.0) if "num_io_tiles" in each[0]]
+    # Data in float16 needs 24 bytes more, as it is converted.
+    assert list(less_waiting(full, 0.0)) == []
 
 
 def test_what_saves_too_little_is_left_out():
