@@ -20,9 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras._device import address_of
-from ipu_keras._rounding import RoundingKeys, own_number, register
+from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
+from ipu_keras.host.partial_sums import FAMILIES, adds_up_in_passes, function_in_passes
 from ipu_keras.host.random_rounding import (
+    MODULE_VERSION,
     NEXT_STEP,
     following_key,
     module_of_keys,
@@ -33,7 +35,11 @@ from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
-from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributes_in
+from ipu_keras.tracing.frontend_attributes import (
+    PARTIALS_TYPE,
+    STOCHASTIC_ROUNDING,
+    attributes_in,
+)
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
@@ -94,9 +100,6 @@ _OVERFLOWING = frozenset({"Cosh", "Exp", "Expm1", "Pow", "Sinh"})
 # What changes a variable by what it computes, and what computes that.
 _CHANGES = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 
-# Of the serialization format of MLIR, see `rewrites/random_bits.py`.
-_MODULE_VERSION = 9
-
 # Before the name of a tensor, says that nothing takes its place there.
 _AS_IT_IS = "="
 
@@ -128,8 +131,14 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
     if not functions.are_computed_in(name):
         return concrete
     at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-    functions.rewritten(name, _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random))
-    return defined_like(concrete, functions.made)
+    way = _Way(
+        nanoo=numerics.nanoo,
+        stream=keys.address,
+        at_random=at_random,
+        half_partials=numerics.half_partials,
+    )
+    functions.rewritten(name, way)
+    return defined_like(concrete, functions.made, functions.in_passes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +149,8 @@ class _Way:
         nanoo: Whether halves that overflow become NaN.
         stream: Where the keys of the device are.
         at_random: Whether its operations round at random, unless they say themselves how they do.
+        half_partials: The families of its operations whose partial sums are halves, unless they say
+            themselves what those are.
         in_xla: Whether XLA's programs call it.
         takes_key: Whether it is given a key as its last argument.
         hands_key_on: Whether it returns the key of the next step of its loop as its last result.
@@ -148,6 +159,7 @@ class _Way:
     nanoo: bool
     stream: int
     at_random: bool
+    half_partials: frozenset[str] = frozenset()
     in_xla: bool = False
     takes_key: bool = False
     hands_key_on: bool = False
@@ -160,7 +172,26 @@ class _HalvedFunctions:
         self._concerned: dict[str, bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
+        self._in_passes: dict[tuple[bytes, bool], Any] = {}
         self.made: list[tuple[str, Any]] = []
+
+    @property
+    def in_passes(self) -> list[Any]:
+        """The traced functions that new ones call for partial sums that are halves."""
+        return [*self._in_passes.values()]
+
+    def in_passes_for(self, node: Any, in_xla: bool) -> str:
+        """Returns the name of what takes the place of a convolution or product of halves."""
+        alike = type(node)()
+        alike.CopyFrom(node)
+        for name in ("name", "input", "device"):
+            alike.ClearField(name)
+        for name in [name for name in alike.attr if name[0] == "_"]:
+            del alike.attr[name]
+        key = (alike.SerializeToString(deterministic=True), in_xla)
+        if key not in self._in_passes:
+            self._in_passes[key] = function_in_passes(alike, in_xla)
+        return self._in_passes[key].inference_fn.name.decode()
 
     def are_computed_in(self, name: str) -> bool:
         """Whether a function, or one that it calls, computes halves."""
@@ -212,6 +243,12 @@ def _is_at_random(node: Any, around: bool) -> bool:
     """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
     text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
     return {"true": True, "false": False}.get(text, around)
+
+
+def _half_partials(node: Any, around: frozenset[str]) -> frozenset[str]:
+    """Returns the families that have partial sums of halves in a node, and in what it calls."""
+    text = attributes_in(node).get(PARTIALS_TYPE)
+    return {"half": frozenset(FAMILIES.values()), "float": frozenset()}.get(text, around)
 
 
 def _positions(node: Any, types: Iterable[str]) -> list[int]:
@@ -270,6 +307,8 @@ class _Rewriting:
         self._salts = itertools.count(NEXT_STEP + 1)
         # Whether the operation that is written anew rounds at random.
         self._at_random = False
+        # The families whose partial sums are halves in it.
+        self._half_partials: frozenset[str] = frozenset()
         # The operations of which no half is infinite, so that what is computed of it need not look.
         self._finite_ops: set[str] = set()
         # Where new operations are, and what they wait for.
@@ -282,6 +321,7 @@ class _Rewriting:
         for node in found.node_def:
             self._device = node.device
             self._at_random = _is_at_random(node, self._way.at_random)
+            self._half_partials = _half_partials(node, self._way.half_partials)
             self._call(node)
             if not _computes_halves(node):
                 self._note_moved(node)
@@ -314,6 +354,7 @@ class _Rewriting:
             self._way,
             in_xla=self._in_xla or _is_for_xla(node),
             at_random=at_random,
+            half_partials=self._half_partials,
             takes_key=takes_key,
             hands_key_on=False,
         )
@@ -378,7 +419,7 @@ class _Rewriting:
     ) -> str:
         """Has XLA compile a module in MLIR; returns its only result."""
         node = self._new_node("XlaCallModule", name, inputs)
-        node.attr["version"].i = _MODULE_VERSION
+        node.attr["version"].i = MODULE_VERSION
         node.attr["module"].s = module
         node.attr["platforms"].list.s.append(b"CPU")
         node.attr["Tin"].list.type.extend(takes)
@@ -414,6 +455,9 @@ class _Rewriting:
         is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
         is_bounded = node.op in _BOUNDED and is_finite
         self._finite_ops.add(node.name)
+        if self._has_half_partials(node, halves):
+            self._add_up_in_passes(node, wide)
+            return
         self._widen(node, wide, halves)
         for argument in kind.output_arg:
             if argument.type_attr in halves:
@@ -423,6 +467,35 @@ class _Rewriting:
                 result = _AS_IT_IS + tensor
                 checked = [] if is_finite else operands or [result]
                 self._note(tensor, self._rounded(result, name, checked, is_bounded))
+
+    def _has_half_partials(self, node: Any, halves: set[str]) -> bool:
+        is_in_passes = adds_up_in_passes(node) and len(halves) == len(COMPUTING[node.op])
+        return is_in_passes and FAMILIES[node.op] in self._half_partials
+
+    def _add_up_in_passes(self, node: Any, wide: Sequence[int]) -> None:
+        """Calls what rounds each partial sum, in place of an operation that has such."""
+        (result,) = definition_of(node.op).output_arg
+        function = self._functions.in_passes_for(node, self._in_xla)
+        for k in wide:
+            node.input[k] = self._cast_to(_FLOAT, node.input[k], f"{node.name}/wide_{k}")
+        at_random = self._at_random
+        overflow = _NEVER_FINITE if self._nanoo else _SATURATED_IF_FINITE
+        salt = next(self._salts) if at_random else 0
+        own = self._constant(own_number_of_partials(salt, overflow, at_random), _INT64)
+        key = self._key() if at_random else self._constant(0, _INT64)
+        given = [name for name in node.input if name[0] != "^"]
+        call = self._new_node("PartitionedCall", node.name, [*given, key, own])
+        call.input.extend(node.input[len(given) :])
+        call.attr["f"].func.name = function
+        types = [_FLOAT if k in wide else _INT32 for k in range(len(given))]
+        call.attr["Tin"].list.type.extend([*types, _INT64, _INT64])
+        call.attr["Tout"].list.type.append(_FLOAT)
+        found = f"{_AS_IT_IS}{node.name}:output:0"
+        self._note(f"{node.name}:{result.name}:0", self._as_noted(found, node.name))
+
+    def _as_noted(self, found: str, name: str) -> str:
+        """Returns what is noted of halves that are in float32."""
+        return self._cast_to(_HALF, found, f"{name}/half")
 
     def _widen(self, node: Any, positions: Iterable[int], types: Iterable[str]) -> None:
         """Gives a node float32 in place of the halves among its inputs."""
@@ -587,6 +660,9 @@ class _RewritingForExecutor(_Rewriting):
     def _note(self, tensor: str, rounded: str) -> None:
         self._wide[tensor] = rounded
         self._only_wide[tensor] = self._device
+
+    def _as_noted(self, found: str, name: str) -> str:
+        return found
 
     def _move(self, node: Any) -> None:
         if _is_widening(node):

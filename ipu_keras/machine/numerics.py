@@ -22,11 +22,14 @@ class Numerics:
         nanoo: Whether a half that overflows becomes NaN; else it becomes 65504, the largest.
         stops_at: The exceptions that stop an execution.
         rounding: When numbers are rounded to halves at random, where no scope says so.
+        half_partials: The families of operations whose partial sums are halves, where no scope says
+            what they are: `"convolution"` and `"dot"`.
     """
 
     nanoo: bool = False
     stops_at: frozenset[FloatingPointException] = frozenset()
     rounding: StochasticRoundingBehaviour = StochasticRoundingBehaviour.OFF
+    half_partials: frozenset[str] = frozenset()
 
     @property
     def shows_overflow(self) -> bool:

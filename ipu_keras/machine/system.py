@@ -235,7 +235,12 @@ class System:
         # `True` and `False` are other spellings of two of its values.
         esr = behaviour.esr
         rounding = StochasticRoundingBehaviour(int(esr)) if isinstance(esr, bool) else esr
-        return Numerics(behaviour.nanoo, stopping, rounding)
+        options = {
+            "convolution": self._config.convolutions.poplar_options,
+            "dot": self._config.matmuls.poplar_options,
+        }
+        halves = (family for family, own in options.items() if own.get("partialsType") == "half")
+        return Numerics(behaviour.nanoo, stopping, rounding, frozenset(halves))
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:
