@@ -1,0 +1,118 @@
+"""Partial sums are halves where options and scopes say so, wherever a program comes from."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from in_sessions import compiled, opened
+
+from ipu_keras import scopes
+from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.ipu_strategy import IPUStrategy
+
+# Sixteen products of the half 0.03 make 0.48, which is lost from 1024 on. All of them make 1966;
+# float32 in which they are added up one by one is off by as much as 1.
+SIZE, PART = 65536, np.float16(0.03)
+
+
+def kind_of(total):
+    assert total == 1024 or abs(total - 1966) <= 1
+    return "half" if total == 1024 else "float"
+
+
+def configured(*, dot="float", convolution="float", num_ipus=1):
+    reset_ipu_configuration()
+    config = IPUConfig()
+    config.auto_select_ipus = num_ipus
+    config.matmuls.poplar_options = {"partialsType": dot}
+    config.convolutions.poplar_options = {"partialsType": convolution}
+    config.configure_ipu_system()
+    return IPUStrategy()
+
+
+@pytest.fixture(autouse=True)
+def _reset():
+    yield
+    reset_ipu_configuration()
+
+
+in_both = pytest.mark.parametrize("jit_compile", [None, True])
+
+
+def sums(x, y):
+    """A product, and a convolution of one place."""
+    image, filters = tf.reshape(x, [1, 1, 1, SIZE]), tf.reshape(y, [1, 1, SIZE, 1])
+    return tf.matmul(x, y), tf.nn.conv2d(image, filters, 1, "VALID")
+
+
+def operands():
+    return np.ones([1, SIZE], np.float16), np.full([SIZE, 1], PART)
+
+
+@in_both
+@pytest.mark.parametrize(("dot", "convolution"), [("half", "float"), ("float", "half")])
+@pytest.mark.parametrize("num_ipus", [1, 2])
+def test_functions(dot, convolution, num_ipus, jit_compile):
+    strategy = configured(dot=dot, convolution=convolution, num_ipus=num_ipus)
+    function = tf.function(sums, jit_compile=jit_compile)
+    found = strategy.run(function, [*map(tf.constant, operands())])
+    assert [kind_of(total.numpy().item()) for total in found] == [dot, convolution]
+
+
+@in_both
+def test_scopes(jit_compile):
+    """The innermost scope counts, of calls as well, and what is in none does as configured."""
+    strategy = configured(dot="half")
+
+    @tf.function
+    def called(x, y):
+        with scopes.partials_type(np.float32):
+            inner = tf.matmul(x, y)
+        return inner, tf.matmul(x, y)
+
+    @tf.function(jit_compile=jit_compile)
+    def function(x, y):
+        with scopes.partials_type(tf.float16):
+            halves, of_call = sums(x, y), called(x, y)
+        with scopes.partials_type(np.float32):
+            floats, of_other = sums(x, y), called(x, y)
+        return halves, of_call, floats, of_other, sums(x, y)
+
+    found = strategy.run(function, [*map(tf.constant, operands())])
+    kinds = [[kind_of(total.numpy().item()) for total in pair] for pair in found]
+    assert kinds == [
+        ["half", "half"],
+        ["float", "half"],
+        ["float", "float"],
+        ["float", "float"],
+        ["half", "float"],
+    ]
+
+
+def test_sessions():
+    configured(dot="half")
+    with tf.Graph().as_default():
+        given = [tf.compat.v1.placeholder(tf.float16, each.shape) for each in operands()]
+        result = compiled(sums, given)
+        found = opened().run(result, dict(zip(given, operands(), strict=True)))
+    assert [kind_of(total.item()) for total in found] == ["half", "float"]
+
+
+def trained(strategy, jit_compile):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=[32, 6, 6, 3]).astype(np.float16), rng.integers(0, 4, [32]).astype(np.int32)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.Input([6, 6, 3], dtype="float16"),
+                keras.layers.Conv2D(20, 3, activation="relu", dtype="float16"),
+                keras.layers.Conv2D(8, 2, strides=2, padding="same", dtype="float16"),
+                keras.layers.Flatten(dtype="float16"),
+                keras.layers.Dense(4, dtype="float16"),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
+    model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    return model.get_weights()
