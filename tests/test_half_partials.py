@@ -4,11 +4,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from in_passes import product
 from in_sessions import compiled, opened
 
 from ipu_keras import scopes
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.pipelining_ops import PipelineStageOptions
 
 # Sixteen products of the half 0.03 make 0.48, which is lost from 1024 on. All of them make 1966;
 # float32 in which they are added up one by one is off by as much as 1.
@@ -100,7 +102,10 @@ def test_sessions():
 
 def trained(strategy, jit_compile):
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=[32, 6, 6, 3]).astype(np.float16), rng.integers(0, 4, [32]).astype(np.int32)
+    x, y = (
+        rng.normal(size=[32, 6, 6, 3]).astype(np.float16),
+        rng.integers(0, 4, [32]).astype(np.int32),
+    )
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = keras.Sequential(
@@ -116,3 +121,79 @@ def trained(strategy, jit_compile):
         model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
     model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
     return model.get_weights()
+
+
+@pytest.mark.parametrize("num_ipus", [1, 2])
+def test_training(num_ipus):
+    """Both ways of the host have the same bits, which are others than those of float32's sums."""
+    found = {}
+    for kind in ("float", "half"):
+        for jit_compile in (False, True):
+            strategy = configured(dot=kind, convolution=kind, num_ipus=num_ipus)
+            found[kind, jit_compile] = trained(strategy, jit_compile)
+    kernels = zip(found["float", True], found["half", True], strict=True)
+    assert [(one != other).any() for one, other in kernels][::2] == [True] * 3
+    for one, other in zip(found["half", False], found["half", True], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def of_stages(jit_compile, *, dot="float", **options):
+    """Predictions and trained weights of two layers, each a stage, with options of stages."""
+    strategy = configured(dot=dot, num_ipus=2)
+    rng = np.random.default_rng(0)
+    # Of few bits, so that float32 adds up without an error, in whatever order.
+    x, y, *kernels = (
+        (rng.integers(-32, 33, shape) / 32).astype(np.float16)
+        for shape in ((128, 40), (128, 24), (40, 48), (48, 24))
+    )
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([40], dtype="float16")])
+        for units in (48, 24):
+            model.add(keras.layers.Dense(units, use_bias=False, dtype="float16"))
+        model.compile(
+            keras.optimizers.SGD(1.0), "mse", jit_compile=jit_compile, steps_per_execution=4
+        )
+        model.set_pipeline_stage_assignment([0, 1])
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4, **options)
+    model.set_weights(kernels)
+    predicted = model.predict(x, batch_size=32, verbose=0)
+    model.fit(x, y, batch_size=32, shuffle=False, verbose=0)
+    return x, kernels, predicted, model.get_weights()
+
+
+def in_stages(*kinds):
+    return [PipelineStageOptions(matmul_options={"partialsType": kind}) for kind in kinds]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_stages(jit_compile):
+    whole = {kind: of_stages(jit_compile, dot=kind) for kind in ("float", "half")}
+    _, _, predicted, trained_kernels = whole["float"]
+    # Of stages where the whole program has another type.
+    for kinds in (("half", "float"), ("float", "half")):
+        for dot in ("half", "float"):
+            given = in_stages(*kinds)
+            x, kernels, found, _ = of_stages(
+                jit_compile, dot=dot, forward_propagation_stages_poplar_options=given
+            )
+            for kind, kernel in zip(kinds, kernels, strict=True):
+                exact = (np.float32(x) @ np.float32(kernel)).astype(np.float16)
+                x = product(x, kernel) if kind == "half" else exact
+            np.testing.assert_array_equal(found, x)
+            assert (found != predicted).any()
+    # The gradient of the second kernel, and what the first stage is given, are of the second.
+    for kinds, changed in ((("half", "float"), [True, False]), (("float", "half"), [True, True])):
+        given = in_stages(*kinds)
+        _, _, found, kernels = of_stages(
+            jit_compile, backward_propagation_stages_poplar_options=given
+        )
+        np.testing.assert_array_equal(found, predicted)
+        pairs = zip(kernels, trained_kernels, strict=True)
+        assert [(one != other).any() for one, other in pairs] == changed
+    both = of_stages(
+        jit_compile,
+        forward_propagation_stages_poplar_options=in_stages("half", "half"),
+        backward_propagation_stages_poplar_options=in_stages("half", "half"),
+    )
+    for one, other in zip(both[3], whole["half"][3], strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -13,7 +13,7 @@ it. Functions without halves stay as they are.
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import tensorflow as tf
 from ipu_keras._device import address_of
 from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
-from ipu_keras.host.partial_sums import FAMILIES, adds_up_in_passes, function_in_passes
+from ipu_keras.host.partial_sums import PartialsScope, PartialTypes, function_in_passes
 from ipu_keras.host.random_rounding import (
     MODULE_VERSION,
     NEXT_STEP,
@@ -34,12 +34,9 @@ from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
+from ipu_keras.program import Pipeline
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
-from ipu_keras.tracing.frontend_attributes import (
-    PARTIALS_TYPE,
-    STOCHASTIC_ROUNDING,
-    attributes_in,
-)
+from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributes_in
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
@@ -114,10 +111,14 @@ _numbers = itertools.count()
 
 def computes_halves(concrete: Any) -> bool:
     """Whether a traced function, or one that it calls, computes numbers of float16."""
-    return _HalvedFunctions().are_computed_in(concrete.inference_fn.name.decode())
+    return _HalvedFunctions(PartialTypes(frozenset(), None)).are_computed_in(
+        concrete.inference_fn.name.decode()
+    )
 
 
-def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
+def with_halves(
+    concrete: Any, numerics: Numerics, keys: RoundingKeys, pipeline: Pipeline | None = None
+) -> Any:
     """Returns a function that computes halves as an IPU does; the given one if it has none.
 
     Args:
@@ -125,19 +126,14 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
             would have it written anew once more.
         numerics: How halves overflow on the device, and when they are rounded at random.
         keys: The stream of keys of the device, which has to live as long as the function may run.
+        pipeline: The pipeline that it is, whose stages may have partial sums of other types.
     """
-    functions = _HalvedFunctions()
+    functions = _HalvedFunctions(PartialTypes(numerics.half_partials, pipeline))
     name = concrete.inference_fn.name.decode()
     if not functions.are_computed_in(name):
         return concrete
     at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-    way = _Way(
-        nanoo=numerics.nanoo,
-        stream=keys.address,
-        at_random=at_random,
-        half_partials=numerics.half_partials,
-    )
-    functions.rewritten(name, way)
+    functions.rewritten(name, _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random))
     return defined_like(concrete, functions.made, functions.in_passes)
 
 
@@ -149,8 +145,7 @@ class _Way:
         nanoo: Whether halves that overflow become NaN.
         stream: Where the keys of the device are.
         at_random: Whether its operations round at random, unless they say themselves how they do.
-        half_partials: The families of its operations whose partial sums are halves, unless they say
-            themselves what those are.
+        partials: What is said around it of partial sums.
         in_xla: Whether XLA's programs call it.
         takes_key: Whether it is given a key as its last argument.
         hands_key_on: Whether it returns the key of the next step of its loop as its last result.
@@ -159,7 +154,7 @@ class _Way:
     nanoo: bool
     stream: int
     at_random: bool
-    half_partials: frozenset[str] = frozenset()
+    partials: PartialsScope = field(default_factory=PartialsScope)
     in_xla: bool = False
     takes_key: bool = False
     hands_key_on: bool = False
@@ -168,7 +163,8 @@ class _Way:
 class _HalvedFunctions:
     """Functions that call each other, and what becomes of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, partials: PartialTypes) -> None:
+        self.partials = partials
         self._concerned: dict[str, bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
@@ -245,12 +241,6 @@ def _is_at_random(node: Any, around: bool) -> bool:
     return {"true": True, "false": False}.get(text, around)
 
 
-def _half_partials(node: Any, around: frozenset[str]) -> frozenset[str]:
-    """Returns the families that have partial sums of halves in a node, and in what it calls."""
-    text = attributes_in(node).get(PARTIALS_TYPE)
-    return {"half": frozenset(FAMILIES.values()), "float": frozenset()}.get(text, around)
-
-
 def _positions(node: Any, types: Iterable[str]) -> list[int]:
     """Returns which inputs of a node have a type that is one of these attributes."""
     every = [
@@ -307,8 +297,8 @@ class _Rewriting:
         self._salts = itertools.count(NEXT_STEP + 1)
         # Whether the operation that is written anew rounds at random.
         self._at_random = False
-        # The families whose partial sums are halves in it.
-        self._half_partials: frozenset[str] = frozenset()
+        # What is said of its partial sums.
+        self._partials = PartialsScope()
         # The operations of which no half is infinite, so that what is computed of it need not look.
         self._finite_ops: set[str] = set()
         # Where new operations are, and what they wait for.
@@ -321,7 +311,7 @@ class _Rewriting:
         for node in found.node_def:
             self._device = node.device
             self._at_random = _is_at_random(node, self._way.at_random)
-            self._half_partials = _half_partials(node, self._way.half_partials)
+            self._partials = self._functions.partials.scope_of(node, self._way.partials)
             self._call(node)
             if not _computes_halves(node):
                 self._note_moved(node)
@@ -354,7 +344,7 @@ class _Rewriting:
             self._way,
             in_xla=self._in_xla or _is_for_xla(node),
             at_random=at_random,
-            half_partials=self._half_partials,
+            partials=self._partials,
             takes_key=takes_key,
             hands_key_on=False,
         )
@@ -469,8 +459,8 @@ class _Rewriting:
                 self._note(tensor, self._rounded(result, name, checked, is_bounded))
 
     def _has_half_partials(self, node: Any, halves: set[str]) -> bool:
-        is_in_passes = adds_up_in_passes(node) and len(halves) == len(COMPUTING[node.op])
-        return is_in_passes and FAMILIES[node.op] in self._half_partials
+        are_halves = self._functions.partials.are_halves(node, self._partials)
+        return are_halves and len(halves) == len(COMPUTING[node.op])
 
     def _add_up_in_passes(self, node: Any, wide: Sequence[int]) -> None:
         """Calls what rounds each partial sum, in place of an operation that has such."""

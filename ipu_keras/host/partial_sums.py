@@ -10,7 +10,7 @@ definitions of functions, which `ipu_keras.host.halves` writes anew, do not know
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,9 @@ from ipu_keras.host.operation_kinds import CONVOLUTIONS
 from ipu_keras.host.random_rounding import call_that_adds_up
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.internals.tensorflow.parallel_for import create_operation
+from ipu_keras.program import Pipeline
+from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, attributes_in
+from ipu_keras.tracing.layers import LayerNames, LayerPlace
 
 _PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "MatMul"})
 
@@ -31,12 +34,55 @@ _SPATIAL = 3
 _Adding = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-def adds_up_in_passes(node: Any) -> bool:
-    """Whether a node of a definition multiplies and adds up, so that it may have partial sums.
+@dataclass(frozen=True)
+class PartialsScope:
+    """What is said around an operation of the type of its partial sums.
 
-    `Einsum` of one tensor moves its numbers, or adds them up without an AMP unit.
+    Args:
+        named: The type that the innermost scope names, `"half"` or `"float"`; empty without one.
+        place: Of which stage, and which part of a step, a pipeline says that it is.
     """
-    return node.op in FAMILIES and (node.op != "Einsum" or node.attr["N"].i == 2)
+
+    named: str = ""
+    place: LayerPlace = field(default_factory=LayerPlace)
+
+
+class PartialTypes:
+    """Knows which convolutions and products of halves have partial sums of halves.
+
+    Args:
+        half_partials: The families that have, where nothing else says so.
+        pipeline: The pipeline whose stages may have options of their own.
+    """
+
+    def __init__(self, half_partials: frozenset[str], pipeline: Pipeline | None):
+        self._half_partials = half_partials
+        self._pipeline = pipeline
+        self._names = LayerNames(())
+
+    def scope_of(self, node: Any, around: PartialsScope) -> PartialsScope:
+        """Returns what is said of a node of a definition, and so around what it calls."""
+        named = attributes_in(node).get(PARTIALS_TYPE, around.named)
+        if self._pipeline is None:
+            return PartialsScope(named)
+        own = self._names.place(node.name)
+        place = replace(
+            around.place,
+            stage=around.place.stage if own.stage is None else own.stage,
+            backward=around.place.backward or own.backward,
+            weight_update=around.place.weight_update or own.weight_update,
+        )
+        return PartialsScope(named, place)
+
+    def are_halves(self, node: Any, scope: PartialsScope) -> bool:
+        """Whether a node has partial sums, and they are halves if it computes with halves."""
+        # `Einsum` of one tensor moves its numbers, or adds them up without an AMP unit.
+        if node.op not in FAMILIES or (node.op == "Einsum" and node.attr["N"].i != 2):
+            return False
+        family = FAMILIES[node.op]
+        configured = "half" if family in self._half_partials else "float"
+        options = {} if self._pipeline is None else self._pipeline.options_of(family, scope.place)
+        return (scope.named or options.get("partialsType", configured)) == "half"
 
 
 def function_in_passes(node: Any, in_xla: bool) -> Any:
@@ -58,7 +104,7 @@ def function_in_passes(node: Any, in_xla: bool) -> Any:
         *inputs, key, number = given
         add_up = functools.partial(_added_up, key=key, own=number, in_xla=in_xla)
         if node.op in _PRODUCTS:
-            return _product(_equation(own), *inputs, add_up)
+            return _product(_equation(own), inputs, add_up)
         return _convolved(own, inputs, add_up)
 
     specs = [tf.TensorSpec(None, dtype) for dtype in (*_types(own), tf.int64, tf.int64)]
@@ -71,7 +117,9 @@ def _types(node: Any) -> list[tf.DType]:
     """Returns the types of a node's inputs, halves as float32."""
     found: list[tf.DType] = []
     for argument in definition_of(node.op).input_arg:
-        dtype = tf.as_dtype(node.attr[argument.type_attr].type if argument.type_attr else argument.type)
+        dtype = tf.as_dtype(
+            node.attr[argument.type_attr].type if argument.type_attr else argument.type
+        )
         count = node.attr[argument.number_attr].i if argument.number_attr else 1
         found += [tf.float32 if dtype == tf.float16 else dtype] * count
     return found
@@ -168,8 +216,9 @@ def _names(labels: str) -> list[str]:
     return list(dict.fromkeys(labels.replace(".", "")))
 
 
-def _product(equation: str, left: tf.Tensor, right: tf.Tensor, add_up: _Adding) -> tf.Tensor:
+def _product(equation: str, inputs: Sequence[tf.Tensor], add_up: _Adding) -> tf.Tensor:
     """Multiplies two tensors, by a single place of a convolution for each row of a matrix."""
+    left, right = inputs
     equation = equation.replace(" ", "")
     operands, result = equation.split("->")
     of_left, of_right = operands.split(",")
@@ -183,9 +232,7 @@ def _product(equation: str, left: tf.Tensor, right: tf.Tensor, add_up: _Adding) 
         num_rows = len(labels.left) - 3 - labels.num_stacked - labels.num_summed
         split = tf.size(sizes_of_left) - num_rows - labels.num_summed
         split_of_right = tf.size(sizes_of_right) - num_columns - labels.num_summed
-        stacked = tf.broadcast_dynamic_shape(
-            sizes_of_left[:split], sizes_of_right[:split_of_right]
-        )
+        stacked = tf.broadcast_dynamic_shape(sizes_of_left[:split], sizes_of_right[:split_of_right])
         left = tf.broadcast_to(left, tf.concat([stacked, sizes_of_left[split:]], 0))
         right = tf.broadcast_to(right, tf.concat([stacked, sizes_of_right[split_of_right:]], 0))
     else:
@@ -255,7 +302,9 @@ class _Window:
             return cls(image, result, stride, dilation, before)
         explicit = node.attr["explicit_paddings"].list.i if padding == b"EXPLICIT" else ()
         pairs = [explicit[2 * k : 2 * k + 2] if explicit else (0, 0) for k in spatial]
-        before, after = (_in_three(tf.constant(each, tf.int64), 0) for each in zip(*pairs, strict=True))
+        before, after = (
+            _in_three(tf.constant(each, tf.int64), 0) for each in zip(*pairs, strict=True)
+        )
         result = tf.maximum(image + before + after - reach + stride, 0) // stride
         return cls(image, result, stride, dilation, before)
 
@@ -273,15 +322,17 @@ def _has_channels_first(node: Any) -> bool:
 def _convolved(node: Any, inputs: Sequence[tf.Tensor], add_up: _Adding) -> tf.Tensor:
     """Computes a convolution, or one of its gradients, by a convolution in passes."""
     if node.op.endswith(("BackpropInput", "BackpropInputV2")):
-        return _gradient_of_image(node, *inputs, add_up)
+        return _gradient_of_image(node, inputs, add_up)
     if "BackpropFilter" in node.op:
-        return _gradient_of_filters(node, *inputs, add_up)
+        return _gradient_of_filters(node, inputs, add_up)
     images, filters = inputs
     parts = _Parts.of(node, tf.shape(_channels_last(node, images)), tf.shape(filters))
     found = add_up(
         parts.of_images(_channels_last(node, images)),
         parts.of_filters(filters),
-        _geometry(parts.window.result, parts.window.stride, parts.window.dilation, 1, parts.window.before),
+        _geometry(
+            parts.window.result, parts.window.stride, parts.window.dilation, 1, parts.window.before
+        ),
     )
     return _as_in(node, parts.together(found))
 
@@ -339,16 +390,13 @@ class _Parts:
         """The inverse of `of_images`, for as many dimensions as the convolution has."""
         sizes = tf.shape(found)
         num_dimensions = tf.size(self.sizes) - 2
-        whole = tf.concat(
-            [sizes[1:2], sizes[5 - num_dimensions : 5], sizes[:1] * sizes[5:]], 0
-        )
+        whole = tf.concat([sizes[1:2], sizes[5 - num_dimensions : 5], sizes[:1] * sizes[5:]], 0)
         return tf.reshape(tf.transpose(found, [1, 2, 3, 4, 0, 5]), whole)
 
 
-def _gradient_of_image(
-    node: Any, sizes: tf.Tensor, filters: tf.Tensor, gradient: tf.Tensor, add_up: _Adding
-) -> tf.Tensor:
+def _gradient_of_image(node: Any, inputs: Sequence[tf.Tensor], add_up: _Adding) -> tf.Tensor:
     """Convolves the gradient, spread by the strides, with the filters turned around."""
+    sizes, filters, gradient = inputs
     sizes = _last_of(node, tf.cast(sizes, tf.int32))
     parts = _Parts.of(node, sizes, tf.shape(filters))
     window = parts.window
@@ -362,10 +410,9 @@ def _gradient_of_image(
     return _as_in(node, parts.together(found))
 
 
-def _gradient_of_filters(
-    node: Any, images: tf.Tensor, sizes: tf.Tensor, gradient: tf.Tensor, add_up: _Adding
-) -> tf.Tensor:
+def _gradient_of_filters(node: Any, inputs: Sequence[tf.Tensor], add_up: _Adding) -> tf.Tensor:
     """Convolves the images with the gradient: the batch is what passes go over."""
+    images, sizes, gradient = inputs
     images = _channels_last(node, images)
     parts = _Parts.of(node, tf.shape(images), sizes)
     window = parts.window

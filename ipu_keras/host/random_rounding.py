@@ -66,7 +66,8 @@ _SUMS_MODULE = """module attributes {{jax.uses_shape_polymorphism = true}} {{
     return %sums : tensor<?x?x?x?x?x?xf32>
   }}
 }}"""
-_SIZE = """    %n{k} = stablehlo.get_dimension_size %{tensor}, dim = {dim} : (tensor<{type}>) -> tensor<i32>
+_SIZE = """    %n{k} = stablehlo.get_dimension_size %{tensor}, dim = {dim}
+      : (tensor<{type}>) -> tensor<i32>
     %s{k} = stablehlo.reshape %n{k} : (tensor<i32>) -> tensor<1xi32>"""
 _SIX, _PLACES = "?x?x?x?x?x?xf32", "?x?x?xi8"
 # By dimension of the result.

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from in_passes import added, product
 from ipu_keras._rounding import RoundingKeys
 
 from ipu_keras.host.halves import with_halves
 from ipu_keras.machine.numerics import Numerics
-from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 
 HALVES = Numerics(half_partials=frozenset({"convolution", "dot"}))
 LARGEST = 65504.0
@@ -29,22 +29,6 @@ def computed(function, *arrays, numerics=HALVES, jit_compile=None, seed=0):
 
 def drawn(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float16)
-
-
-def added(partials, left, right):
-    """Partials, halves, after one pass: products are exact in float32, and added up in order."""
-    sums = np.zeros(partials.shape, np.float32)
-    for k in range(left.shape[-1]):
-        sums += np.float32(left[..., :, k, None]) * np.float32(right[..., None, k, :])
-    return (np.float32(partials) + sums).astype(np.float16)
-
-
-def product(left, right):
-    stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    partials = np.zeros((*stack, left.shape[-2], right.shape[-1]), np.float16)
-    for k in range(0, left.shape[-1], 16):
-        partials = added(partials, left[..., k : k + 16], right[..., k : k + 16, :])
-    return partials
 
 
 @in_both
@@ -182,7 +166,9 @@ class Reference:
                 there = self.at(position)
                 of_filters = self.filters[position][:, own].T
                 found[there] = added(found[there], gradient[..., own], of_filters)
-        inner = [slice(b, b + s) for (b, _), s in zip(self.zeros, self.images.shape[1:-1], strict=True)]
+        inner = [
+            slice(b, b + s) for (b, _), s in zip(self.zeros, self.images.shape[1:-1], strict=True)
+        ]
         return found[:, *inner]
 
     def gradient_of_filters(self, gradient):
@@ -227,7 +213,9 @@ def test_convolutions_and_their_gradients(case, jit_compile):
     def function(images, filters, gradient):
         with tf.GradientTape() as tape:
             tape.watch([images, filters])
-            y = convolution(images, filters, strides, padding, dilations=dilation if each == 1 else None)
+            y = convolution(
+                images, filters, strides, padding, dilations=dilation if each == 1 else None
+            )
         return y, *tape.gradient(y, [images, filters], gradient)
 
     found = computed(function, images, filters, gradient, jit_compile=jit_compile)
