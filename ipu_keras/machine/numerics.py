@@ -1,7 +1,9 @@
 """How a device computes with the numbers of an IPU."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 
@@ -12,6 +14,20 @@ class FloatingPointException(enum.Enum):
     INV = "invalid operation (INV)"
     DIV0 = "division by zero (DIV0)"
     OFLO = "overflow (OFLO)"
+
+
+def families_in_halves(
+    *, convolution: Mapping[str, Any], dot: Mapping[str, Any]
+) -> frozenset[str]:
+    """Returns the families whose Poplar options ask for partial sums of halves.
+
+    Example:
+
+    >>> families_in_halves(convolution={"partialsType": "half"}, dot={})
+    frozenset({'convolution'})
+    """
+    options = {"convolution": convolution, "dot": dot}
+    return frozenset(name for name, own in options.items() if own.get("partialsType") == "half")
 
 
 @dataclass(frozen=True)
