@@ -7,9 +7,10 @@ import tensorflow as tf
 from in_passes import product
 from in_sessions import compiled, opened
 
-from ipu_keras import scopes
+from ipu_keras import ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops, scopes
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.rnn_ops import PopnnGRU, PopnnLSTM
 from ipu_keras.pipelining_ops import PipelineStageOptions
 
 # Sixteen products of the half 0.03 make 0.48, which is lost from 1024 on. All of them make 1966;
@@ -197,3 +198,71 @@ def test_stages(jit_compile):
     )
     for one, other in zip(both[3], whole["half"][3], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("num_ipus", [2, 4])
+@pytest.mark.parametrize("kinds", [("half", "float"), ("float", "half")])
+def test_stages_within_functions(kinds, num_ipus):
+    """Each stage adds up as many numbers, and has options that no other pipeline has."""
+    strategy = configured(num_ipus=num_ipus)
+    x, y = operands()
+    data = tf.data.Dataset.from_tensors(x).repeat()
+    queues = [
+        (ipu_infeed_queue.IPUInfeedQueue(data), ipu_outfeed_queue.IPUOutfeedQueue())
+        for _ in range(2)
+    ]
+
+    def total(image):
+        return tf.matmul(image, y)[0, 0]
+
+    @tf.function
+    def run():
+        for own, (infeed, outfeed) in zip((kinds, kinds[::-1]), queues, strict=True):
+            pipelining_ops.pipeline(
+                [lambda image: (image, total(image)), lambda image, first: (first, total(image))],
+                4,
+                infeed_queue=infeed,
+                outfeed_queue=outfeed,
+                forward_propagation_stages_poplar_options=in_stages(*own),
+            )
+
+    for infeed, _ in queues:
+        infeed.initializer  # noqa: B018 (reading it starts the feed)
+    strategy.run(run)
+    for own, (_, outfeed) in zip((kinds, kinds[::-1]), queues, strict=True):
+        found = [np.unique(each).item() for each in outfeed.dequeue()]
+        assert [kind_of(each) for each in found] == list(own)
+
+
+@in_both
+@pytest.mark.parametrize("layer_class", [PopnnLSTM, PopnnGRU])
+def test_recurrent_layers(layer_class, jit_compile):
+    """What a layer says counts, whatever is configured, and in its gradients too."""
+    rng = np.random.default_rng(0)
+    x = tf.constant(rng.normal(size=[3, 40, 40]).astype(np.float16))
+
+    def found(partials, dot):
+        strategy = configured(dot=dot)
+        initial = tf.keras.initializers.GlorotUniform(seed=1)
+        options = {"dtype": tf.float16, "partials_dtype": partials}
+        layer = layer_class(20, weights_initializer=initial, **options)
+        with strategy.scope():
+            layer.build(x.shape)
+
+        @tf.function(jit_compile=jit_compile)
+        def function(x):
+            with tf.GradientTape() as tape:
+                outputs, _ = layer(x)
+            return outputs, tape.gradient(outputs, layer.kernel)
+
+        return [tensor.numpy() for tensor in strategy.run(function, [x])]
+
+    halves, floats = (
+        [found(partials, dot) for dot in ("half", "float")] for partials in (tf.float16, tf.float32)
+    )
+    for pair in (halves, floats):
+        np.testing.assert_array_equal(pair[0][0], pair[1][0])
+        np.testing.assert_array_equal(pair[0][1], pair[1][1])
+    for in_halves, in_floats in zip(halves[0], floats[0], strict=True):
+        assert (in_halves != in_floats).any()
+        np.testing.assert_allclose(in_halves, in_floats, rtol=0.02, atol=0.02)

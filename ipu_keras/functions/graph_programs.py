@@ -20,6 +20,7 @@ from ipu_keras.functions.begun_op_by_op import BegunOpByOp
 from ipu_keras.functions.place import Place, outermost_graph
 from ipu_keras.functions.update_results import UpdateResults
 from ipu_keras.host.host_program import HostCallable, build_traced
+from ipu_keras.host.partial_sums import in_stages
 from ipu_keras.host.replicas.replica_values import Captures
 from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.host.replicas.together import Together, by_all_replicas
@@ -305,9 +306,10 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
         )
     )
     execution = _Execution(work, program, list(found.written), found.updates, num_steps, begun)
-    if num_replicas == 1:
-        return execution(call, work.carried)
-    return _by_all(execution, host, call, step.whole.captured_inputs)
+    with in_stages(tf.compat.v1.get_default_graph(), work.pipeline):
+        if num_replicas == 1:
+            return execution(call, work.carried)
+        return _by_all(execution, host, call, step.whole.captured_inputs)
 
 
 def _check(work: GraphWork, step: StepInAGraph) -> None:

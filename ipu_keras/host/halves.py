@@ -22,7 +22,12 @@ import tensorflow as tf
 from ipu_keras._device import address_of
 from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
-from ipu_keras.host.partial_sums import PartialsScope, PartialTypes, function_in_passes
+from ipu_keras.host.partial_sums import (
+    PartialsScope,
+    PartialTypes,
+    function_in_passes,
+    text_of_stages,
+)
 from ipu_keras.host.random_rounding import (
     MODULE_VERSION,
     NEXT_STEP,
@@ -111,7 +116,7 @@ _numbers = itertools.count()
 
 def computes_halves(concrete: Any) -> bool:
     """Whether a traced function, or one that it calls, computes numbers of float16."""
-    return _HalvedFunctions(PartialTypes(frozenset(), None)).are_computed_in(
+    return _HalvedFunctions(PartialTypes(frozenset())).are_computed_in(
         concrete.inference_fn.name.decode()
     )
 
@@ -128,12 +133,18 @@ def with_halves(
         keys: The stream of keys of the device, which has to live as long as the function may run.
         pipeline: The pipeline that it is, whose stages may have partial sums of other types.
     """
-    functions = _HalvedFunctions(PartialTypes(numerics.half_partials, pipeline))
+    functions = _HalvedFunctions(PartialTypes(numerics.half_partials))
     name = concrete.inference_fn.name.decode()
     if not functions.are_computed_in(name):
         return concrete
     at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-    functions.rewritten(name, _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random))
+    way = _Way(
+        nanoo=numerics.nanoo,
+        stream=keys.address,
+        at_random=at_random,
+        partials=PartialsScope(stages=text_of_stages(pipeline)),
+    )
+    functions.rewritten(name, way)
     return defined_like(concrete, functions.made, functions.in_passes)
 
 

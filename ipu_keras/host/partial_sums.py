@@ -8,7 +8,9 @@ make them that: what is transposed and reshaped has whatever shape it is called 
 definitions of functions, which `ipu_keras.host.halves` writes anew, do not know it.
 """
 
+import contextlib
 import functools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,14 +21,18 @@ from ipu_keras.host.operation_kinds import CONVOLUTIONS
 from ipu_keras.host.random_rounding import call_that_adds_up
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.internals.tensorflow.parallel_for import create_operation
-from ipu_keras.program import Pipeline
-from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, attributes_in
+from ipu_keras.program import Pipeline, PipelineChoices
+from ipu_keras.settings.pipeline_choices import PipelineStageOptions
+from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, attributed, attributes_in
 from ipu_keras.tracing.layers import LayerNames, LayerPlace
 
 _PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "MatMul"})
 
 # By kind, the family that options of Poplar's are for.
 FAMILIES = {**dict.fromkeys(_PRODUCTS, "dot"), **dict.fromkeys(CONVOLUTIONS, "convolution")}
+
+# Poplar's option, and the text of calls of pipelines that says what their stages have of it.
+_TYPE, _STAGES = "partialsType", "IPU_PARTIALS_OF_STAGES"
 
 # Convolutions here have as many dimensions as TensorFlow's have at most.
 _SPATIAL = 3
@@ -40,10 +46,12 @@ class PartialsScope:
 
     Args:
         named: The type that the innermost scope names, `"half"` or `"float"`; empty without one.
-        place: Of which stage, and which part of a step, a pipeline says that it is.
+        stages: What `text_of_stages` says of the pipeline that it is in; empty if it is in none.
+        place: Of which stage, and which part of a step, it is.
     """
 
     named: str = ""
+    stages: str = ""
     place: LayerPlace = field(default_factory=LayerPlace)
 
 
@@ -52,18 +60,18 @@ class PartialTypes:
 
     Args:
         half_partials: The families that have, where nothing else says so.
-        pipeline: The pipeline whose stages may have options of their own.
     """
 
-    def __init__(self, half_partials: frozenset[str], pipeline: Pipeline | None):
+    def __init__(self, half_partials: frozenset[str]):
         self._half_partials = half_partials
-        self._pipeline = pipeline
         self._names = LayerNames(())
 
     def scope_of(self, node: Any, around: PartialsScope) -> PartialsScope:
         """Returns what is said of a node of a definition, and so around what it calls."""
-        named = attributes_in(node).get(PARTIALS_TYPE, around.named)
-        if self._pipeline is None:
+        texts = attributes_in(node)
+        named = texts.get(PARTIALS_TYPE, around.named)
+        stages = texts.get(_STAGES, around.stages)
+        if not stages:
             return PartialsScope(named)
         own = self._names.place(node.name)
         place = replace(
@@ -72,7 +80,7 @@ class PartialTypes:
             backward=around.place.backward or own.backward,
             weight_update=around.place.weight_update or own.weight_update,
         )
-        return PartialsScope(named, place)
+        return PartialsScope(named, stages, place)
 
     def are_halves(self, node: Any, scope: PartialsScope) -> bool:
         """Whether a node has partial sums, and they are halves if it computes with halves."""
@@ -81,8 +89,42 @@ class PartialTypes:
             return False
         family = FAMILIES[node.op]
         configured = "half" if family in self._half_partials else "float"
-        options = {} if self._pipeline is None else self._pipeline.options_of(family, scope.place)
-        return (scope.named or options.get("partialsType", configured)) == "half"
+        options = _choices_in(scope.stages).options_of(family, scope.place) if scope.stages else {}
+        return (scope.named or options.get(_TYPE, configured)) == "half"
+
+
+def text_of_stages(pipeline: Pipeline | None) -> str:
+    """Returns the types of partial sums that parts of a pipeline name, empty if none does."""
+    if pipeline is None:
+        return ""
+    update = pipeline.weight_update_options or PipelineStageOptions()
+    every = [pipeline.forward_options, pipeline.backward_options, [update]]
+    types = [[_types_in(options) for options in part] for part in every]
+    return json.dumps(types) if any(found for part in types for found in part) else ""
+
+
+def _types_in(options: PipelineStageOptions) -> dict[str, dict[str, str]]:
+    given = {
+        "convolution_options": options.convolution_options,
+        "matmul_options": options.matmul_options,
+    }
+    return {name: {_TYPE: own[_TYPE]} for name, own in given.items() if own and _TYPE in own}
+
+
+@functools.cache
+def _choices_in(text: str) -> PipelineChoices:
+    forward, backward, (update,) = (
+        tuple(PipelineStageOptions(**options) for options in part) for part in json.loads(text)
+    )
+    return PipelineChoices(
+        forward_options=forward, backward_options=backward, weight_update_options=update
+    )
+
+
+def in_stages(graph: Any, pipeline: Pipeline | None) -> contextlib.AbstractContextManager[None]:
+    """While this is open, what a graph calls has the types of partial sums of a pipeline."""
+    text = text_of_stages(pipeline)
+    return attributed(graph, _STAGES, text) if text else contextlib.nullcontext()
 
 
 def function_in_passes(node: Any, in_xla: bool) -> Any:

@@ -16,9 +16,7 @@ class FloatingPointException(enum.Enum):
     OFLO = "overflow (OFLO)"
 
 
-def families_in_halves(
-    *, convolution: Mapping[str, Any], dot: Mapping[str, Any]
-) -> frozenset[str]:
+def families_in_halves(*, convolution: Mapping[str, Any], dot: Mapping[str, Any]) -> frozenset[str]:
     """Returns the families whose Poplar options ask for partial sums of halves.
 
     Example:

@@ -55,6 +55,24 @@ class PipelineChoices:
     replicated_weight_sharding: bool | None = None
     offload_weights: bool | None = None
 
+    def options_of(self, family: str, part: PartOfStep) -> Mapping[str, Any]:
+        """Returns Poplar's options that one part of a step has of its own.
+
+        Args:
+            family: `"convolution"` or `"dot"`, a matrix product.
+            part: Where it is in the step.
+        """
+        stages = self.backward_options if part.backward else self.forward_options
+        own = None
+        if part.weight_update:
+            own = self.weight_update_options
+        elif stages and part.stage is not None:
+            own = stages[part.stage]
+        if own is None:
+            return {}
+        given = {"convolution": own.convolution_options, "dot": own.matmul_options}
+        return given.get(family) or {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(PipelineChoices):
@@ -95,24 +113,6 @@ class Pipeline(PipelineChoices):
     def num_ipus(self) -> int:
         """How many IPUs a replica needs: systems hand out 1, 2, 4, ..."""
         return 1 << max(self.device_mapping).bit_length()
-
-    def options_of(self, family: str, part: PartOfStep) -> Mapping[str, Any]:
-        """Returns Poplar's options that one part of a step has of its own.
-
-        Args:
-            family: `"convolution"` or `"dot"`, a matrix product.
-            part: Where it is in the step.
-        """
-        stages = self.backward_options if part.backward else self.forward_options
-        own = None
-        if part.weight_update:
-            own = self.weight_update_options
-        elif stages and part.stage is not None:
-            own = stages[part.stage]
-        if own is None:
-            return {}
-        given = {"convolution": own.convolution_options, "dot": own.matmul_options}
-        return given.get(family) or {}
 
     def cut(self, splits: int) -> "Pipeline":
         """Returns a pipeline in which each stage, and each IPU, becomes `splits` of them.
