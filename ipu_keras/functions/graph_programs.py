@@ -306,10 +306,9 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
         )
     )
     execution = _Execution(work, program, list(found.written), found.updates, num_steps, begun)
-    with in_stages(tf.compat.v1.get_default_graph(), work.pipeline):
-        if num_replicas == 1:
-            return execution(call, work.carried)
-        return _by_all(execution, host, call, step.whole.captured_inputs)
+    if num_replicas == 1:
+        return execution(call, work.carried)
+    return _by_all(execution, host, call, step.whole.captured_inputs)
 
 
 def _check(work: GraphWork, step: StepInAGraph) -> None:
@@ -335,7 +334,9 @@ class _Execution:
         """Puts an execution into the graph being built; what is handed on is ordered by replica."""
 
         def run(carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            found = call(*self._elements(), *carried)
+            elements = self._elements()
+            with in_stages(tf.compat.v1.get_default_graph(), self.work.pipeline):
+                found = call(*elements, *carried)
             results, handed = found if self.work.carried else (found, [])
             for queue, tensors in zip(self.queues, results, strict=True):
                 queue.write(_sent(tensors, self.program, self.work.sums))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from ipu_keras._rounding import RoundingKeys
 
 from ipu_keras.host.halves import with_halves
 from ipu_keras.machine.numerics import Numerics
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 
 HALVES = Numerics(half_partials=frozenset({"convolution", "dot"}))
 LARGEST = 65504.0
@@ -22,7 +24,8 @@ def computed(function, *arrays, numerics=HALVES, jit_compile=None, seed=0):
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
     options = {"autograph": False, "jit_compile": jit_compile}
     concrete = tf.function(function, **options).get_concrete_function(*specs)
-    found = with_halves(concrete, numerics, RoundingKeys(seed))
+    keys = RoundingKeys(seed)
+    found = with_halves(concrete, numerics, keys)
     assert found is not concrete
     return tf.nest.map_structure(lambda t: t.numpy(), found(*map(tf.constant, arrays)))
 
@@ -90,8 +93,8 @@ def test_products_of_stacks_and_transposed_matrices(jit_compile):
         np.testing.assert_array_equal(one, other)
 
 
-# What is adapted of a case: strides, dilations, padding, sizes of images, batch, channels, window,
-# channels of filters, features.
+# Stride, dilation, padding, sizes of images, batch, channels, window, channels of filters, and
+# features.
 CONVOLUTIONS = [
     (1, 1, "VALID", (5, 6), 2, 3, (3, 3), 3, 4),
     (1, 1, "SAME", (5, 4), 1, 16, (3, 3), 16, 5),
@@ -206,16 +209,14 @@ def test_convolutions_and_their_gradients(case, jit_compile):
     given = (stride, dilation, padding, images, filters)
     expected = by_group(given, "result")
     gradient = drawn(*expected.shape, seed=2)
-    convolution = tf.nn.conv2d if len(sizes) == 2 else tf.nn.conv3d
-    each = 1 if len(sizes) == 2 else len(sizes) + 2
-    strides = stride if len(sizes) == 2 else [1, *[stride] * 3, 1]
 
     def function(images, filters, gradient):
         with tf.GradientTape() as tape:
             tape.watch([images, filters])
-            y = convolution(
-                images, filters, strides, padding, dilations=dilation if each == 1 else None
-            )
+            if len(sizes) == 2:
+                y = tf.nn.conv2d(images, filters, stride, padding, dilations=dilation)
+            else:
+                y = tf.nn.conv3d(images, filters, [1, *[stride] * 3, 1], padding)
         return y, *tape.gradient(y, [images, filters], gradient)
 
     found = computed(function, images, filters, gradient, jit_compile=jit_compile)
@@ -223,3 +224,54 @@ def test_convolutions_and_their_gradients(case, jit_compile):
     of_images = by_group(given, "gradient_of_images", gradient)
     np.testing.assert_array_equal(found[1], of_images)
     np.testing.assert_array_equal(found[2], by_group(given, "gradient_of_filters", gradient))
+
+
+@in_both
+def test_depthwise_convolutions(jit_compile):
+    """Each channel is a group: a pass of one channel for each position of the window."""
+    images, filters = drawn(3, 5, 4, 3), drawn(3, 2, 3, 2, seed=1)
+    grouped = (1, 1, "SAME", images, filters.reshape(3, 2, 1, 6))
+    expected = by_group(grouped, "result")
+    gradient = drawn(*expected.shape, seed=2)
+
+    def function(images, filters, gradient):
+        with tf.GradientTape() as tape:
+            tape.watch([images, filters])
+            y = tf.nn.depthwise_conv2d(images, filters, [1, 1, 1, 1], "SAME")
+        return y, *tape.gradient(y, [images, filters], gradient)
+
+    found = computed(function, images, filters, gradient, jit_compile=jit_compile)
+    np.testing.assert_array_equal(found[0], expected)
+    np.testing.assert_array_equal(found[1], by_group(grouped, "gradient_of_images", gradient))
+    of_filters = by_group(grouped, "gradient_of_filters", gradient)
+    np.testing.assert_array_equal(found[2], of_filters.reshape(filters.shape))
+
+
+@in_both
+@pytest.mark.parametrize("nanoo", [False, True])
+def test_partial_sums_overflow(jit_compile, nanoo):
+    """The first pass makes 16e4, of which the second takes away as much: 65504 - 16e4 saturates."""
+    x = np.float16([[1e4] * 16 + [-1e4] * 16, [1e4] * 16 + [1] * 16, [np.inf] + [0] * 31, [1] * 32])
+    y = np.ones((32, 1), np.float16)
+    numerics = replace(HALVES, nanoo=nanoo)
+    found = computed(tf.matmul, x, y, numerics=numerics, jit_compile=jit_compile)
+    saturated = np.float16([-LARGEST, LARGEST, np.nan, 32])
+    expected = np.float16([np.nan, np.nan, np.nan, 32]) if nanoo else saturated
+    np.testing.assert_array_equal(found[:, 0], expected)
+
+
+def test_partial_sums_at_random():
+    """Both ways draw the same bits, others for each pass; what is lost to the nearest is not."""
+    x, y = np.ones((64, 4096), np.float16), np.full((4096, 5), 0.03, np.float16)
+    at_random = replace(HALVES, rounding=StochasticRoundingBehaviour.ON)
+    found, of_xla, other = (
+        computed(tf.matmul, x, y, numerics=at_random, jit_compile=jit_compile, seed=seed)
+        for jit_compile, seed in ((None, 1), (True, 1), (None, 2))
+    )
+    np.testing.assert_array_equal(found, of_xla)
+    assert (found != other).any()
+    # From 64 to 128 halves are 1/16 apart: a pass of 0.48 is off by less than a half of it to
+    # the nearest, and at random by 1/32 at most in standard deviation, 256 times.
+    exact = 4096 * float(np.float16(0.03))
+    assert len(np.unique(found)) > 10
+    assert abs(found.mean(dtype=np.float64) - exact) < 4 * 256**0.5 / 32 / found.size**0.5
