@@ -156,7 +156,7 @@ class _Way:
         nanoo: Whether halves that overflow become NaN.
         stream: Where the keys of the device are.
         at_random: Whether its operations round at random, unless they say themselves how they do.
-        partials: What is said around it of partial sums.
+        partials: Which type of partial sums scopes and stages around it ask for.
         in_xla: Whether XLA's programs call it.
         takes_key: Whether it is given a key as its last argument.
         hands_key_on: Whether it returns the key of the next step of its loop as its last result.

@@ -47,7 +47,8 @@ class PartialsScope:
     Args:
         named: The type that the innermost scope names, `"half"` or `"float"`; empty without one.
         stages: What `text_of_stages` says of the pipeline that it is in; empty if it is in none.
-        place: Of which stage, and which part of a step, it is.
+        place: The stage, and whether it is of the gradients or of the weight update, as far as names
+            of calls around it tell.
     """
 
     named: str = ""
@@ -131,7 +132,7 @@ def function_in_passes(node: Any, in_xla: bool) -> Any:
     """Traces what takes the place of a convolution or product of halves.
 
     Args:
-        node: Its `NodeDef`.
+        node: The `NodeDef` of the convolution or product.
         in_xla: Whether XLA's programs call it.
 
     Returns:
@@ -384,7 +385,7 @@ class _Parts:
     """A convolution whose groups of channels are apart, and which has three dimensions.
 
     Args:
-        window: How it moves.
+        window: Strides, dilations and zeros, and sizes of image and result.
         sizes: Sizes of its images, with channels last, int32.
         sizes_of_filters: Sizes of its filters, int32.
         channels: The number of input channels of a group.
