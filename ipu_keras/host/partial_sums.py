@@ -47,8 +47,8 @@ class PartialsScope:
     Args:
         named: The type that the innermost scope names, `"half"` or `"float"`; empty without one.
         stages: What `text_of_stages` says of the pipeline that it is in; empty if it is in none.
-        place: The stage, and whether it is of the gradients or of the weight update, as far as names
-            of calls around it tell.
+        place: The stage, and whether it is of the gradients or of the weight update, as far as
+            names of calls around it tell.
     """
 
     named: str = ""
