@@ -20,7 +20,6 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.eager import replace_iterators
-from ipu_keras.host.halves import computes_halves, with_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
@@ -98,7 +97,6 @@ class IPUStrategy(tf.distribute.Strategy):
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._halved: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -220,12 +218,9 @@ class IPUStrategy(tf.distribute.Strategy):
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
-                # Asked first, as TensorFlow warns only of functions that it traces when called.
-                if replicated is None and self._ipu_device and computes_halves(concrete):
-                    self._note_halves(fn, key, args, kwargs, self._ipu_device.engine)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
-        call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
+        call = replicated or self._in_parts.get(fn, fn)
         synthetic = programs.synthetic(key)
         with programs.running(key):
             if synthetic is not None:
@@ -237,17 +232,8 @@ class IPUStrategy(tf.distribute.Strategy):
         replicated = self._replicated_function(fn)
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
-    def _note_halves(self, fn: Any, key: Any, args, kwargs, engine: Engine) -> None:
-        """Makes what computes the halves of a function as an IPU does."""
-        concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
-        found = with_halves(concrete, SYSTEM.numerics.of_replicas(1), engine.rounding_keys)
-        # Not with the function, which would keep itself alive.
-        signature = None if concrete is fn else inspect.signature(fn.python_function)
-        self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
-
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
-            self._halved[fn] = {}
             self._programs[fn] = FunctionPrograms(
                 fn, self._call_in_replica, self._ipu_device, compile_program=compiled
             )
@@ -406,78 +392,3 @@ def current_ipu_strategy() -> IPUStrategy | None:
         return None
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, IPUStrategy) else None
-
-
-def _called_with_defaults(
-    concrete: Any, signature: inspect.Signature | None, *args, **kwargs
-) -> Any:
-    """Calls a trace with the defaults of its function, which it does not know; `None` has none."""
-    if signature is None:
-        return concrete(*args, **kwargs)
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return concrete(*bound.args, **bound.kwargs)
-
-
-def _traced(fn: Any, args, kwargs) -> Any:
-    if isinstance(fn, tf.types.experimental.GenericFunction):
-        # The call that follows finds this trace in the function's cache.
-        return fn.get_concrete_function(*args, **kwargs)
-    return fn
-
-
-def _check_device_name(ipu_device: Any) -> None:
-    """Refuses what TensorFlow cannot read as the name of a device."""
-    expected = "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'."
-    if not isinstance(ipu_device, str):
-        raise TypeError(
-            f"{expected} Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
-        )
-    try:
-        names_one = tf.DeviceSpec.from_string(ipu_device).device_type is not None
-    except ValueError:
-        names_one = False
-    if not names_one:
-        raise ValueError(f"{expected} Received: ipu_device={ipu_device!r}")
-
-
-def _signature(value: Any) -> tuple | None:
-    """Returns what a trace depends on, hashable; `None` if that is more than types and constants.
-
-    Looking a trace up in TensorFlow takes as long as running a small function.
-    """
-    if isinstance(value, tf.Tensor | np.ndarray | np.generic):
-        return value.dtype, static_sizes(value)
-    if value is None or isinstance(value, bool | int | float | str | tf.TypeSpec):
-        return type(value), value
-    if isinstance(value, tf.data.Iterator):
-        elements = _signature(value.element_spec)
-        return None if elements is None else (tf.data.Iterator, elements)
-    if isinstance(value, tuple | list):
-        parts = [_signature(item) for item in value]
-        return None if None in parts else (type(value), *parts)
-    if isinstance(value, dict):
-        parts = [_signature(item) for item in value.values()]
-        return None if None in parts else (dict, *zip(value, parts, strict=True))
-    return None
-
-
-def _infeed_instead(iterator: Any) -> Iterator | None:
-    """Returns what a dataset is read from in place of TensorFlow's iterator; `None` for nothing.
-
-    That is an infeed where a function is traced to be modelled. A dataset that is read eagerly,
-    inside the scope of a strategy that refuses this, is a `RuntimeError`.
-    """
-    if tf.executing_eagerly():
-        strategy = current_ipu_strategy()
-        distributed = getattr(getattr(iterator, "_dataset", None), "_ipu_distributed", False)
-        if strategy is not None and strategy._guards_iterators and not distributed:
-            raise noted(
-                RuntimeError(
-                    "Accessing dataset elements can not be accessed in eager mode when inside "
-                    "'IPUStrategy'."
-                ),
-                "Read the dataset outside the strategy's scope, or inside a tf.function that "
-                "is given to `strategy.run`.",
-            )
-    return infeed_of(iterator)

@@ -103,15 +103,13 @@ _AS_IT_IS = "="
 # What hands a key on to the functions that it calls; others draw one of the device's.
 _KEYED = CONTROL_FLOW | {"PartitionedCall", "StatefulPartitionedCall"}
 
+# An attribute of functions that compute halves as an IPU does already.
+_MADE_HERE = "_ipu_halves"
+
 # The names of a key among what a function takes and returns.
 _KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
 
 _numbers = itertools.count()
-
-
-def computes_halves(concrete: Any) -> bool:
-    """Whether a traced function, or one that it calls, computes numbers of float16."""
-    return _HalvedFunctions().are_computed_in(concrete.inference_fn.name.decode())
 
 
 def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
@@ -123,13 +121,26 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
         numerics: How halves overflow on the device, and when they are rounded at random.
         keys: The stream of keys of the device, which has to live as long as the function may run.
     """
-    functions = _HalvedFunctions()
-    name = concrete.inference_fn.name.decode()
-    if not functions.are_computed_in(name):
-        return concrete
-    at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-    functions.rewritten(name, _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random))
-    return defined_like(concrete, functions.made)
+    definition = function_definition(concrete.inference_fn.name.decode())
+    made = definitions_with_halves(definition, numerics, keys)
+    return defined_like(concrete, made) if made else concrete
+
+
+def definitions_with_halves(
+    definition: Any, numerics: Numerics, keys: RoundingKeys
+) -> list[tuple[str, Any]]:
+    """Returns definitions of what a function calls and, the last, of itself, with its halves.
+
+    They are new `FunctionDef`s, each with the name of what it takes the place of. There are none
+    if the function computes no halves, or was made here. See `with_halves`.
+    """
+    name = definition.signature.name
+    functions = _HalvedFunctions({name: definition})
+    if functions.are_computed_in(name):
+        at_random = numerics.rounding is StochasticRoundingBehaviour.ON
+        way = _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random)
+        functions.rewritten(name, way)
+    return functions.made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +165,14 @@ class _Way:
 
 
 class _HalvedFunctions:
-    """Functions that call each other, and what becomes of them."""
+    """Functions that call each other, and what becomes of them.
 
-    def __init__(self) -> None:
+    Args:
+        known: Definitions by their names; TensorFlow knows the others.
+    """
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self._known = known
         self._concerned: dict[str, bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
@@ -165,20 +181,26 @@ class _HalvedFunctions:
     def are_computed_in(self, name: str) -> bool:
         """Whether a function, or one that it calls, computes halves."""
         if name not in self._concerned:
-            self._concerned[name] = any(
-                _computes_halves(node)
+            definition = self._definition_of(name)
+            self._concerned[name] = _MADE_HERE not in definition.attr and any(
+                computes_halves(node)
                 or any(self.are_computed_in(called.name) for called in _called(node))
-                for node in function_definition(name).node_def
+                for node in definition.node_def
             )
         return self._concerned[name]
+
+    def _definition_of(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = function_definition(name)
+        return self._known[name]
 
     def are_rounded_at_random(self, name: str, at_random: bool) -> bool:
         """Whether a function, or one that it calls, rounds at random, as its caller does or not."""
         if (name, at_random) not in self._drawing:
             self._drawing[name, at_random] = self.are_computed_in(name) and any(
-                (_computes_halves(node) and own)
+                (computes_halves(node) and own)
                 or any(self.are_rounded_at_random(called.name, own) for called in _called(node))
-                for node in function_definition(name).node_def
+                for node in self._definition_of(name).node_def
                 for own in [_is_at_random(node, at_random)]
             )
         return self._drawing[name, at_random]
@@ -190,18 +212,20 @@ class _HalvedFunctions:
         """
         if not way.takes_key and not self.are_computed_in(name):
             return name
-        definition = function_definition(name)
+        definition = self._definition_of(name)
         way = replace(way, in_xla=way.in_xla or _is_for_xla(definition))
         if (name, way) not in self._names:
             self._names[name, way] = f"{name}_halves_{next(_numbers)}"
             kind = _Rewriting if way.in_xla else _RewritingForExecutor
             found = kind(definition, self, way).result()
             found.signature.name = self._names[name, way]
+            found.attr[_MADE_HERE].b = True
             self.made.append((name, found))
         return self._names[name, way]
 
 
-def _computes_halves(node: Any) -> bool:
+def computes_halves(node: Any) -> bool:
+    """Whether a node of a definition computes halves, and not only what it calls."""
     if node.op == "Cast":
         return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
@@ -283,7 +307,7 @@ class _Rewriting:
             self._device = node.device
             self._at_random = _is_at_random(node, self._way.at_random)
             self._call(node)
-            if not _computes_halves(node):
+            if not computes_halves(node):
                 self._note_moved(node)
                 self._move(node)
             elif node.op in _CHANGES:
