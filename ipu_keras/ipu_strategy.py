@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import functools
-import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,7 +31,6 @@ from ipu_keras.internals.tensorflow.strategies import (
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.runtime.engine import Engine
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
@@ -90,8 +87,7 @@ class IPUStrategy(tf.distribute.Strategy):
         self.enable_keras_extensions = has_extensions
         # All are by the user's function, and weak, so that a function that is dropped is freed:
         # its programs, its function for all replicas, and for XLA, which may not compile it as a
-        # whole, the same function in parts; and, by what it is called with, what computes its
-        # halves as an IPU does.
+        # whole, the same function in parts.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
@@ -392,3 +388,67 @@ def current_ipu_strategy() -> IPUStrategy | None:
         return None
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, IPUStrategy) else None
+
+
+def _traced(fn: Any, args, kwargs) -> Any:
+    if isinstance(fn, tf.types.experimental.GenericFunction):
+        # The call that follows finds this trace in the function's cache.
+        return fn.get_concrete_function(*args, **kwargs)
+    return fn
+
+
+def _check_device_name(ipu_device: Any) -> None:
+    """Refuses what TensorFlow cannot read as the name of a device."""
+    expected = "`ipu_device` must be the name of a TensorFlow device, such as '/device:IPU:0'."
+    if not isinstance(ipu_device, str):
+        raise TypeError(
+            f"{expected} Received: ipu_device={ipu_device!r} of type {type(ipu_device).__name__}"
+        )
+    try:
+        names_one = tf.DeviceSpec.from_string(ipu_device).device_type is not None
+    except ValueError:
+        names_one = False
+    if not names_one:
+        raise ValueError(f"{expected} Received: ipu_device={ipu_device!r}")
+
+
+def _signature(value: Any) -> tuple | None:
+    """Returns what a trace depends on, hashable; `None` if that is more than types and constants.
+
+    Looking a trace up in TensorFlow takes as long as running a small function.
+    """
+    if isinstance(value, tf.Tensor | np.ndarray | np.generic):
+        return value.dtype, static_sizes(value)
+    if value is None or isinstance(value, bool | int | float | str | tf.TypeSpec):
+        return type(value), value
+    if isinstance(value, tf.data.Iterator):
+        elements = _signature(value.element_spec)
+        return None if elements is None else (tf.data.Iterator, elements)
+    if isinstance(value, tuple | list):
+        parts = [_signature(item) for item in value]
+        return None if None in parts else (type(value), *parts)
+    if isinstance(value, dict):
+        parts = [_signature(item) for item in value.values()]
+        return None if None in parts else (dict, *zip(value, parts, strict=True))
+    return None
+
+
+def _infeed_instead(iterator: Any) -> Iterator | None:
+    """Returns what a dataset is read from in place of TensorFlow's iterator; `None` for nothing.
+
+    That is an infeed where a function is traced to be modelled. A dataset that is read eagerly,
+    inside the scope of a strategy that refuses this, is a `RuntimeError`.
+    """
+    if tf.executing_eagerly():
+        strategy = current_ipu_strategy()
+        distributed = getattr(getattr(iterator, "_dataset", None), "_ipu_distributed", False)
+        if strategy is not None and strategy._guards_iterators and not distributed:
+            raise noted(
+                RuntimeError(
+                    "Accessing dataset elements can not be accessed in eager mode when inside "
+                    "'IPUStrategy'."
+                ),
+                "Read the dataset outside the strategy's scope, or inside a tf.function that "
+                "is given to `strategy.run`.",
+            )
+    return infeed_of(iterator)

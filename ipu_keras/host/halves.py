@@ -103,8 +103,8 @@ _AS_IT_IS = "="
 # What hands a key on to the functions that it calls; others draw one of the device's.
 _KEYED = CONTROL_FLOW | {"PartitionedCall", "StatefulPartitionedCall"}
 
-# An attribute of functions that compute halves as an IPU does already.
-_MADE_HERE = "_ipu_halves"
+# An attribute of casts that round what was made to be rounded by them.
+_ROUNDS = "_ipu_rounds"
 
 # The names of a key among what a function takes and returns.
 _KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
@@ -132,7 +132,7 @@ def definitions_with_halves(
     """Returns definitions of what a function calls and, the last, of itself, with its halves.
 
     They are new `FunctionDef`s, each with the name of what it takes the place of. There are none
-    if the function computes no halves, or was made here. See `with_halves`.
+    if the function computes no halves, as those that were made here. See `with_halves`.
     """
     name = definition.signature.name
     functions = _HalvedFunctions({name: definition})
@@ -182,7 +182,7 @@ class _HalvedFunctions:
         """Whether a function, or one that it calls, computes halves."""
         if name not in self._concerned:
             definition = self._definition_of(name)
-            self._concerned[name] = _MADE_HERE not in definition.attr and any(
+            self._concerned[name] = any(
                 computes_halves(node)
                 or any(self.are_computed_in(called.name) for called in _called(node))
                 for node in definition.node_def
@@ -219,7 +219,6 @@ class _HalvedFunctions:
             kind = _Rewriting if way.in_xla else _RewritingForExecutor
             found = kind(definition, self, way).result()
             found.signature.name = self._names[name, way]
-            found.attr[_MADE_HERE].b = True
             self.made.append((name, found))
         return self._names[name, way]
 
@@ -227,7 +226,8 @@ class _HalvedFunctions:
 def computes_halves(node: Any) -> bool:
     """Whether a node of a definition computes halves, and not only what it calls."""
     if node.op == "Cast":
-        return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
+        is_new = _ROUNDS not in node.attr
+        return is_new and node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
 
@@ -556,7 +556,9 @@ class _Rewriting:
 
     def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
         source = _HALF if dtype == _FLOAT else _FLOAT
-        return f"{self._new('Cast', name, [tensor], SrcT=source, DstT=dtype)}:y:0"
+        cast = self._new("Cast", name, [tensor], SrcT=source, DstT=dtype)
+        self._nodes[-1].attr[_ROUNDS].b = True
+        return f"{cast}:y:0"
 
     def _constant(self, value: Any, dtype: int) -> str:
         # By text, as NaN is not equal to itself.
