@@ -103,8 +103,8 @@ _AS_IT_IS = "="
 # What hands a key on to the functions that it calls; others draw one of the device's.
 _KEYED = CONTROL_FLOW | {"PartitionedCall", "StatefulPartitionedCall"}
 
-# An attribute of casts that round what was made to be rounded by them.
-_ROUNDS = "_ipu_rounds"
+# An attribute of operations that compute halves and are not written anew, as those that round.
+LEFT_ALONE = "_ipu_left_alone"
 
 # The names of a key among what a function takes and returns.
 _KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
@@ -225,9 +225,10 @@ class _HalvedFunctions:
 
 def computes_halves(node: Any) -> bool:
     """Whether a node of a definition computes halves, and not only what it calls."""
+    if LEFT_ALONE in node.attr:
+        return False
     if node.op == "Cast":
-        is_new = _ROUNDS not in node.attr
-        return is_new and node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
+        return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
 
@@ -557,7 +558,7 @@ class _Rewriting:
     def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
         source = _HALF if dtype == _FLOAT else _FLOAT
         cast = self._new("Cast", name, [tensor], SrcT=source, DstT=dtype)
-        self._nodes[-1].attr[_ROUNDS].b = True
+        self._nodes[-1].attr[LEFT_ALONE].b = True
         return f"{cast}:y:0"
 
     def _constant(self, value: Any, dtype: int) -> str:
