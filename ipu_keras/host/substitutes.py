@@ -16,6 +16,7 @@ from ipu_keras.internals.tensorflow.contexts import (
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.internals.tensorflow.protos import function_definition as empty_definition
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.tracing.frontend_attributes import eager_attributes, give_attributes
 
 
 class SubstitutesOfHalves:
@@ -28,7 +29,8 @@ class SubstitutesOfHalves:
         self._device = device
         # The functions made, by the function that they take the place of.
         self._made: dict[str, list[str]] = {}
-        self._operations: dict[bytes, str | None] = {}
+        # The functions of operations, by their attributes and what scopes say of them.
+        self._operations: dict[tuple[Any, ...], str | None] = {}
         self._numbers = itertools.count()
 
     def forget(self) -> None:
@@ -49,15 +51,17 @@ class SubstitutesOfHalves:
         """Returns the name of a function that runs in place of an operation, or `None`.
 
         Args:
-            attributes: Its kind and attributes, a serialized `NameAttrList`.
+            attributes: A serialized `NameAttrList`, whose name is the kind of the operation.
         """
-        operations = self._operations
-        if attributes not in operations:
+        operations, texts = self._operations, eager_attributes()
+        key = (attributes, *texts.items())
+        if key not in operations:
             node = _node_of(attributes)
+            give_attributes(node, texts)
             name = f"ipu_operation_{node.op}_{self._device.ordinal}_{next(self._numbers)}"
             made = self._add_with_halves(_function_of(node, name)) if computes_halves(node) else []
-            operations[attributes] = made[-1] if made else None
-        return operations[attributes]
+            operations[key] = made[-1] if made else None
+        return operations[key]
 
     def _add_with_halves(self, definition: Any) -> list[str]:
         """Makes functions known that compute halves; returns their names."""
