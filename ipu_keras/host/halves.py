@@ -39,6 +39,9 @@ _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
 _LARGEST = 65504.0
 
+# What an IPU makes of NaN, and TensorFlow by the instruction of x86 for it.
+_INT32_LEAST = -(2**31)
+
 # What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
 _SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE, _INFINITE = range(4)
 
@@ -173,21 +176,26 @@ class _HalvedFunctions:
 
     def __init__(self, known: dict[str, Any]) -> None:
         self._known = known
-        self._concerned: dict[str, bool] = {}
+        self._concerned: dict[tuple[str, bool], bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
         self.made: list[tuple[str, Any]] = []
 
-    def are_computed_in(self, name: str) -> bool:
-        """Whether a function, or one that it calls, computes halves."""
-        if name not in self._concerned:
-            definition = self._definition_of(name)
-            self._concerned[name] = any(
+    def are_computed_in(self, name: str, in_xla: bool = False) -> bool:
+        """Whether a function, or one that it calls, computes halves, or what XLA has otherwise."""
+        definition = self._definition_of(name)
+        in_xla = in_xla or _is_for_xla(definition)
+        if (name, in_xla) not in self._concerned:
+            self._concerned[name, in_xla] = any(
                 computes_halves(node)
-                or any(self.are_computed_in(called.name) for called in _called(node))
+                or (in_xla and _makes_integers(node))
+                or any(
+                    self.are_computed_in(called.name, in_xla or _is_for_xla(node))
+                    for called in _called(node)
+                )
                 for node in definition.node_def
             )
-        return self._concerned[name]
+        return self._concerned[name, in_xla]
 
     def _definition_of(self, name: str) -> Any:
         if name not in self._known:
@@ -197,7 +205,7 @@ class _HalvedFunctions:
     def are_rounded_at_random(self, name: str, at_random: bool) -> bool:
         """Whether a function, or one that it calls, rounds at random, as its caller does or not."""
         if (name, at_random) not in self._drawing:
-            self._drawing[name, at_random] = self.are_computed_in(name) and any(
+            self._drawing[name, at_random] = any(
                 (computes_halves(node) and own)
                 or any(self.are_rounded_at_random(called.name, own) for called in _called(node))
                 for node in self._definition_of(name).node_def
@@ -210,7 +218,7 @@ class _HalvedFunctions:
 
         XLA has no kernels of ours, and needs none: it rounds as part of other operations.
         """
-        if not way.takes_key and not self.are_computed_in(name):
+        if not way.takes_key and not self.are_computed_in(name, way.in_xla):
             return name
         definition = self._definition_of(name)
         way = replace(way, in_xla=way.in_xla or _is_for_xla(definition))
@@ -231,6 +239,16 @@ def computes_halves(node: Any) -> bool:
         return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
+
+
+def _makes_integers(node: Any) -> bool:
+    """Whether a node makes int32 of floating-point numbers."""
+    return (
+        node.op == "Cast"
+        and node.attr["SrcT"].type in (_HALF, _FLOAT)
+        and node.attr["DstT"].type == _INT32
+        and LEFT_ALONE not in node.attr
+    )
 
 
 def _is_at_random(node: Any, around: bool) -> bool:
@@ -308,7 +326,9 @@ class _Rewriting:
             self._device = node.device
             self._at_random = _is_at_random(node, self._way.at_random)
             self._call(node)
-            if not computes_halves(node):
+            if self._in_xla and _makes_integers(node):
+                self._make_integers(node)
+            elif not computes_halves(node):
                 self._note_moved(node)
                 self._move(node)
             elif node.op in _CHANGES:
@@ -481,6 +501,17 @@ class _Rewriting:
         self._finite_ops.add(node.name)
         if source == _FLOAT:
             self._drop(node, rounded)
+
+    def _make_integers(self, node: Any) -> None:
+        """Makes the least integer of NaN, where XLA makes 0."""
+        wide, dtype, tensor = node.input[0], node.attr["SrcT"].type, f"{node.name}:y:0"
+        node.attr[LEFT_ALONE].b = True
+        self._nodes.append(node)
+        is_nan = self._new("IsNan", f"{node.name}/is_nan", [wide], T=dtype)
+        least = self._constant(_INT32_LEAST, _INT32)
+        given = [f"{is_nan}:y:0", least, _AS_IT_IS + tensor]
+        chosen = self._new("SelectV2", f"{node.name}/integers", given, T=_INT32)
+        self._instead[tensor] = f"{chosen}:output:0"
 
     def _drop(self, node: Any, instead: str) -> None:
         """Leaves out a cast, but for its name if other operations wait for that."""
