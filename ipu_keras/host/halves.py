@@ -21,6 +21,8 @@ import tensorflow as tf
 
 from ipu_keras._device import address_of
 from ipu_keras._rounding import RoundingKeys, own_number, register
+from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
+from ipu_keras.host.fused_updates import update_of
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
 from ipu_keras.host.random_rounding import (
     NEXT_STEP,
@@ -37,6 +39,7 @@ from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attribute
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
+_RESOURCE = tf.resource.as_datatype_enum
 _LARGEST = 65504.0
 
 # What an IPU makes of NaN, and TensorFlow by the instruction of x86 for it.
@@ -125,17 +128,18 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
         keys: The stream of keys of the device, which has to live as long as the function may run.
     """
     definition = function_definition(concrete.inference_fn.name.decode())
-    made = definitions_with_halves(definition, numerics, keys)
-    return defined_like(concrete, made) if made else concrete
+    made, called = definitions_with_halves(definition, numerics, keys)
+    return defined_like(concrete, made, called) if made else concrete
 
 
 def definitions_with_halves(
     definition: Any, numerics: Numerics, keys: RoundingKeys
-) -> list[tuple[str, Any]]:
+) -> tuple[list[tuple[str, Any]], list[Any]]:
     """Returns definitions of what a function calls and, the last, of itself, with its halves.
 
     They are new `FunctionDef`s, each with the name of what it takes the place of. There are none
-    if the function computes no halves, as those that were made here. See `with_halves`.
+    if the function computes no halves, as those that were made here. The second list has the
+    traced functions that these call besides, and that have to be kept. See `with_halves`.
     """
     name = definition.signature.name
     functions = _HalvedFunctions({name: definition})
@@ -143,7 +147,7 @@ def definitions_with_halves(
         at_random = numerics.rounding is StochasticRoundingBehaviour.ON
         way = _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random)
         functions.rewritten(name, way)
-    return functions.made
+    return functions.made, functions.updates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +183,24 @@ class _HalvedFunctions:
         self._concerned: dict[tuple[str, bool], bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
+        self._updates: dict[bytes, Any] = {}
         self.made: list[tuple[str, Any]] = []
+
+    @property
+    def updates(self) -> list[Any]:
+        """The traced functions that new ones call to update variables."""
+        return [*self._updates.values()]
+
+    def update_for(self, node: Any) -> str:
+        """Returns the name of what computes the new values of variables that a node updates."""
+        alike = type(node)(op=node.op)
+        for name, value in node.attr.items():
+            if name[0] != "_":
+                alike.attr[name].CopyFrom(value)
+        key = alike.SerializeToString(deterministic=True)
+        if key not in self._updates:
+            self._updates[key] = update_of(node)
+        return self._updates[key].inference_fn.name.decode()
 
     def are_computed_in(self, name: str, in_xla: bool = False) -> bool:
         """Whether a function, or one that it calls, computes halves, or what XLA has otherwise."""
@@ -237,6 +258,8 @@ def computes_halves(node: Any) -> bool:
         return False
     if node.op == "Cast":
         return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
+    if node.op in TYPES_OF_UPDATES:
+        return node.attr[TYPES_OF_UPDATES[node.op]].type == _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
 
@@ -333,6 +356,8 @@ class _Rewriting:
                 self._move(node)
             elif node.op in _CHANGES:
                 self._change(node)
+            elif node.op in TYPES_OF_UPDATES:
+                self._update(node)
             elif node.op == "Cast":
                 self._cast(node)
             else:
@@ -487,6 +512,42 @@ class _Rewriting:
         node.op = "AssignVariableOp"
         self._finite_ops.discard(node.name)
         node.input[1] = f"{changed.name}:z:0"
+        self._nodes.append(node)
+
+    def _update(self, node: Any) -> None:
+        """Reads, computes and writes all variables that one operation updates."""
+        given = [name for name in node.input if name[0] != "^"]
+        waited_for = node.input[len(given) :]
+        arguments = definition_of(node.op).input_arg
+        handles = [name for name, a in zip(given, arguments, strict=True) if a.type == _RESOURCE]
+        halves = _positions(node, [TYPES_OF_UPDATES[node.op]])
+        for k, handle in enumerate(handles):
+            read = self._new(
+                "ReadVariableOp", f"{node.name}/read_{k}", [handle, *waited_for], dtype=_HALF
+            )
+            given[k] = f"{read}:value:0"
+        for k in [*range(len(handles)), *halves]:
+            given[k] = self._cast_to(_FLOAT, given[k], f"{node.name}/wide_{k}")
+        call = self._new_node("PartitionedCall", f"{node.name}/updated", given)
+        call.attr["f"].func.name = self._functions.update_for(node)
+        indices = node.attr["Tindices"].type if "Tindices" in node.attr else _FLOAT
+        types = [indices if a.type_attr == "Tindices" else _FLOAT for a in arguments]
+        call.attr["Tin"].list.type.extend(types)
+        call.attr["Tout"].list.type.extend([_FLOAT] * len(handles))
+        written = []
+        for k, handle in enumerate(handles):
+            value = f"{call.name}:output:{k}"
+            result = _AS_IT_IS + value
+            self._note(value, self._rounded(result, f"{node.name}/new_{k}", [result]))
+            written.append(
+                self._new(
+                    "AssignVariableOp", f"{node.name}/written_{k}", [handle, value], dtype=_HALF
+                )
+            )
+        node.op = "NoOp"
+        node.attr.clear()
+        del node.input[:]
+        node.input.extend(f"^{name}" for name in written)
         self._nodes.append(node)
 
     def _cast(self, node: Any) -> None:

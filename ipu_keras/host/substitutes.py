@@ -29,6 +29,8 @@ class SubstitutesOfHalves:
         self._device = device
         # The functions made, by the function that they take the place of.
         self._made: dict[str, list[str]] = {}
+        # Traced functions that these and those of operations call, which TensorFlow has to know.
+        self._called: dict[str, list[Any]] = {}
         # The functions of operations, by their attributes and what scopes say of them.
         self._operations: dict[tuple[Any, ...], str | None] = {}
         self._numbers = itertools.count()
@@ -67,15 +69,19 @@ class SubstitutesOfHalves:
         """Makes functions known that compute halves; returns their names."""
         numerics = SYSTEM.numerics.of_replicas(1)
         keys = self._device.engine.rounding_keys
-        made = [function for _, function in definitions_with_halves(definition, numerics, keys)]
+        definitions, called = definitions_with_halves(definition, numerics, keys)
+        made = [function for _, function in definitions]
         for function in made:
             add_definition(function)
+        if made:
+            self._called[made[-1].signature.name] = called
         return [function.signature.name for function in made]
 
     def _remove_unused(self) -> None:
         """Removes what took the place of functions that are no more."""
         for name in [name for name in self._made if not knows_function(name)]:
             for made in self._made.pop(name, []):
+                self._called.pop(made, None)
                 remove_function(made)
 
 
