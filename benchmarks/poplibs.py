@@ -643,9 +643,10 @@ def _recurrent(row: Row) -> ModelledProgram:
         with tf.GradientTape() as tape:
             tape.watch(source)
             found = forward(source)
-        watched = [source, *layer.trainable_variables]
-        into_source, *into_weights = tape.gradient(found, watched, gradient)
-        return into_source, into_weights
+        watched = [source, layer.kernel, layer.biases]
+        into_source, into_kernel, into_biases = tape.gradient(found, watched, gradient)
+        # To popnn, weights of inputs and of the state are tensors of their own.
+        return into_source, tf.split(into_kernel, [width, units]), into_biases
 
     source = tf.TensorSpec((steps, batch, width), dtype)
     specs = [source, tf.TensorSpec((steps, batch, units), dtype)] if trains else [source]

@@ -421,8 +421,8 @@ class _Body:
         specs = {name: one.writes[0].spec for name, one in steps.items()}
         batch, width = specs[first.reads[1]].shape[1:]
         heights = [specs[one.reads[0]].shape[-1] for one in products]
-        results = [one.writes[0] for one in products]
-        parts = [self._new(f"{one.name}/step", one.writes[0].spec) for one in products]
+        before = [self._zeros_for(one, one.writes[0]) for one in products]
+        # Of what it adds to, a product takes the place: popnn's is `matMulAcc`.
         multiplied = _product(
             loop,
             (
@@ -430,26 +430,13 @@ class _Body:
                 TensorSpec((batch, width), specs[first.reads[1]].dtype),
             ),
             (0, 0),
-            reads=tuple(steps[name].writes[0].name for name in dict.fromkeys(sources)),
-            writes=tuple(parts),
+            reads=(
+                *(steps[name].writes[0].name for name in dict.fromkeys(sources)),
+                *(zeros.writes[0].name for zeros in before),
+            ),
+            writes=tuple(one.writes[0] for one in products),
         )
-        before = [self._zeros_for(one, one.writes[0]) for one in products]
-        added = [
-            replace(
-                _sized(
-                    loop,
-                    (result.spec, result.spec),
-                    reads=(zeros.writes[0].name, part.name),
-                    writes=(result,),
-                ),
-                name=f"{part.name}/add",
-                ops=(Op(f"{part.name}/add", "add", (result.spec,)),),
-                family="elementwise",
-                flops=num_elements(result.spec),
-            )
-            for zeros, part, result in zip(before, parts, results, strict=True)
-        ]
-        return [*before, *steps.values(), multiplied, *added]
+        return [*before, *steps.values(), multiplied]
 
     def _loop_for(self, product: ComputeSet) -> ComputeSet:
         """Returns a product as it would be in a loop of its own over the steps."""
