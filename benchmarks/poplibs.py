@@ -625,28 +625,29 @@ def _recurrent(row: Row) -> ModelledProgram:
     import tensorflow as tf
 
     import ipu_keras
-    from ipu_keras.ops.rnn.popnn_gru import PopnnGRU
-    from ipu_keras.ops.rnn.popnn_lstm import PopnnLSTM
+    from ipu_keras.ops.rnn.operations import popnn_gru, popnn_lstm
 
     batch, steps = row.number("batch-size"), row.number("sequence-size")
     units, width = row.number("output-size", row.number("input-size")), row.number("input-size")
     dtype = tf.as_dtype(row.dtype)
-    made = PopnnLSTM if row.kind == "lstm" else PopnnGRU
     trains = row.parameters.get("phase") == "all"
-    layer = made(units, dtype=dtype)
-    layer.build((steps, batch, width))
+    run, num_gates, num_states = (popnn_lstm, 4, 2) if row.kind == "lstm" else (popnn_gru, 3, 1)
+    options = {} if row.kind == "lstm" else {"reset_after": False}
+    shapes = [[width, num_gates * units], [units, num_gates * units], [num_gates * units]]
+    weights = [tf.Variable(tf.zeros(shape, dtype)) for shape in shapes]
 
     def forward(source):
-        return layer(source, training=trains)[0]
+        states = [tf.zeros([batch, units], dtype)] * num_states
+        values = map(tf.convert_to_tensor, weights)
+        return run(source, *states, *values, training=trains, partials_dtype=tf.float32, **options)[
+            0
+        ]
 
     def all_passes(source, gradient):
         with tf.GradientTape() as tape:
             tape.watch(source)
             found = forward(source)
-        watched = [source, layer.kernel, layer.biases]
-        into_source, into_kernel, into_biases = tape.gradient(found, watched, gradient)
-        # To popnn, weights of inputs and of the state are tensors of their own.
-        return into_source, tf.split(into_kernel, [width, units]), into_biases
+        return tape.gradient(found, [source, *weights], gradient)
 
     source = tf.TensorSpec((steps, batch, width), dtype)
     specs = [source, tf.TensorSpec((steps, batch, units), dtype)] if trains else [source]
