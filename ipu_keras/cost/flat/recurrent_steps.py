@@ -39,7 +39,7 @@ def with_products_in_steps(program: FlatProgram) -> FlatProgram:
     steps = _num_steps(program)
     if steps is None:
         return program
-    body = _Body(program, steps)
+    body = _StepProducts(program, steps)
     body.multiply_halves()
     body.take_parts_of_weights()
     body.join_inputs()
@@ -70,7 +70,7 @@ class _Addition:
 
     Args:
         part: The slice of the inputs' product, if not all of it is added.
-        added: The sum.
+        added: Where both are added up, once a step.
         product: That of the state.
     """
 
@@ -79,7 +79,7 @@ class _Addition:
     product: ComputeSet
 
 
-class _Body:
+class _StepProducts:
     """A body whose products are being moved."""
 
     def __init__(self, program: FlatProgram, steps: int):
@@ -218,7 +218,8 @@ class _Body:
                 self._move(inputs)
 
     def _inputs_of(self, product: ComputeSet) -> _Inputs | None:
-        bias, between = None, []
+        bias: str | None = None
+        between: list[ComputeSet] = []
         one = self._only_reader(product.writes[0].name)
         while one is not None and one.ops[-1].kind == "add" and not one.loops:
             before = between[-1] if between else product
@@ -272,7 +273,7 @@ class _Body:
         joined: dict[str, ComputeSet] = {}
         biases: dict[str, list[ComputeSet]] = {}
         for one in additions:
-            rows, of_state = one.product.operands
+            rows = one.product.operands[0]
             spec_of_sum = one.added.writes[0].spec
             inner = spec.shape[-1] + rows.shape[-1]
             columns = spec_of_sum.shape[-1]
