@@ -258,3 +258,17 @@ def test_recurrent_layers(layer_class):
         np.testing.assert_array_equal(in_floats, same)
         assert (in_halves != in_floats).any()
         np.testing.assert_allclose(in_halves, in_floats, rtol=0.02, atol=0.02)
+
+
+def test_op_by_op():
+    """Single operations are computed as those of functions, and know scopes around them."""
+    configured(dot="half")
+    x, y = map(tf.constant, operands())
+    with tf.device("/device:IPU:0"):
+        found = [*sums(x, y)]
+        with scopes.partials_type(np.float32):
+            found += sums(x, y)
+        with scopes.partials_type(np.float16):
+            found += sums(x, y)
+    kinds = [kind_of(total.numpy().item()) for total in found]
+    assert kinds == ["half", "float", "float", "float", "half", "half"]

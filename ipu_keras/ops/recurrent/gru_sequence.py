@@ -84,6 +84,8 @@ def gru(
         gates, products, states = _forward(projected, initial_h, cell)
 
         def gradient(d_states):
+            # Widened again: what was widened before would be kept for the gradient.
+            weights = _Weights.of(kernel, recurrent_kernel, bias, reset_after, partials_dtype)
             before = shifted(states, initial_h)
             factors = functions.factors(gates, products, before, scores, mask)
             with partial_sums_in(partials_dtype):
