@@ -144,6 +144,8 @@ def _wrong_weight(
 ) -> str:
     """Names a weight that was not changed by its gradient; empty if there is none."""
     changes = [np.abs(graph.initialisers[name] - after[name]).max() for name in graph.weights]
+    if not np.isfinite(changes).all():
+        return f"weights {dict(zip(graph.weights, changes, strict=True))} are not finite"
     # What is left of sums that are zero is as small beside other gradients.
     least = TOLERANCE * max(changes) / RATE + 1e-7
     for name in graph.weights:
