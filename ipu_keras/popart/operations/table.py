@@ -82,7 +82,8 @@ def known_initialisers(model: OnnxModel) -> frozenset[str]:
 
     Such as the scales of a `Resize`: they are no weights, though they are floating.
     """
-    known, others = set(), set()
+    known: set[str] = set()
+    others: set[str] = set()
     for node in model.graph.all_nodes():
         operation = operation_of(node.domain, node.kind, model.opsets.get(node.domain, 1))
         parameters = operation.input_names(len(node.inputs))
