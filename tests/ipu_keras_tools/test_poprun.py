@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipu_keras_tools import poprun
+from ipu_keras_tools.main import main as ipu_keras
 from ipu_keras_tools.poprun import main
 
 
@@ -35,7 +36,30 @@ def test_the_command_and_the_variables(capsys):
     assert words[7].endswith("mpirun")
     assert words[8:13] == ["-n", "2", "-prepend-rank", sys.executable, "-I"]
     assert words[13].endswith("/instance.py")
-    assert words[14:] == ["all", "python", "train.py", "--epochs", "3"]
+    assert words[14:] == ["poprun", "all", "python", "train.py", "--epochs", "3"]
+
+
+def test_launch_is_the_same_by_another_name(capfd, tmp_path):
+    """A script that is not executable is run by this Python, in either."""
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys; print(*sys.argv[1:]); sys.exit(int(os.environ['PMI_RANK']))")
+    options = ["-n", "2", "--only-output-from-instance", "0"]
+    assert ipu_keras(["launch", *options, str(script), "--epochs", "3"]) == 1
+    said = capfd.readouterr()
+    assert said.out == "--epochs 3\n"
+    assert said.err == "ipu-keras launch: instance 1 has ended with code 1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "say what to run, such as `ipu-keras launch --num-instances 2 python train.py`"),
+        (["--json", "x"], "there is no JSON of this: what the instances print is their own"),
+    ],
+)
+def test_refusals_of_launch(capsys, options, message):
+    assert ipu_keras(["launch", *options]) == 2
+    assert capsys.readouterr().err == f"ipu-keras launch: error: {message}\n"
 
 
 @pytest.mark.parametrize(
