@@ -25,8 +25,8 @@ LAUNCHERS = {
 }
 # Lines that say why: of the process itself, of the launcher, and of MPICH.
 SAID = re.compile(
-    r"rank \d of \d failed: .*|poprun: instance .*|.*EXIT CODE: \d+|.*EXIT STRING: .*|"
-    r"Broken pipe.*|.*SIGPIPE.*"
+    r"rank \d of \d failed: .*|poprun: instance .*|=   (?:PID|EXIT CODE:) .*|.*[Bb]roken pipe.*|"
+    r"YOUR APPLICATION TERMINATED .*|no word from .*|processes do .*|rank \d has ended .*"
 )
 MOST_SECONDS = 120
 
@@ -82,7 +82,7 @@ def train(fault, folder):
                 note(folder)
                 time.sleep(20 if odd == "late" else 10**6)
 
-    if odd in ("other seed", "other model", "other batch size"):
+    if odd.startswith(("other", "fewer")):
         note(folder)
     ipu.utils.reset_ipu_seed(1 if odd == "other seed" else 0)
     steps = 3000 if fault == "killed in an execution" else 4
@@ -100,8 +100,6 @@ def train(fault, folder):
     callbacks = [Fault(), backup]
     y = x[:, :1]
     model.fit(x, y, batch_size=rows, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=False)
-    if odd == "fewer batches":
-        note(folder)
     print("trained", flush=True)
 
 
@@ -119,7 +117,8 @@ def measured(launcher, fault):
         started = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            # MPICH's launcher says on its own output what was killed.
+            stderr=subprocess.PIPE if fault == "closed output" else subprocess.STDOUT,
             text=True,
             env={**os.environ, "IPU_KERAS_PROCESS_SECONDS": "40" if fault == "late" else "10"},
         )
@@ -129,10 +128,11 @@ def measured(launcher, fault):
             started.stdout.close()
             started.stdout = None
         try:
-            _, said = started.communicate(timeout=MOST_SECONDS)
+            output, errors = started.communicate(timeout=MOST_SECONDS)
         except subprocess.TimeoutExpired:
             started.kill()
-            _, said = started.communicate()
+            output, errors = started.communicate()
+        said = output or errors
         ended = time.time()
         listed = subprocess.run(["pgrep", "-f", folder], capture_output=True, text=True)
         left = listed.stdout.split()
