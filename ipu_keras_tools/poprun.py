@@ -7,6 +7,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ _OPEN_MPI_ONLY = {
     "--mca": 2,
     "-mca": 2,
 }
+
+# What shells add to the number of the signal that has ended a command.
+_KILLED = 128
 
 # What runs an instance.
 _INSTANCE = Path(__file__).with_name("instance.py")
@@ -97,7 +101,10 @@ def launched(given: argparse.Namespace, name: str) -> int:
         variables = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
         print(*variables, shlex.join(command))
         return 0
-    return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+    code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+    if code == -signal.SIGPIPE:
+        print(f"{name}: nobody reads the output any longer, so all ends", file=sys.stderr)
+    return code if code >= 0 else _KILLED - code
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """What `poprun` starts, and what it tells the instances."""
 
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -98,6 +99,25 @@ def test_an_instance_that_is_killed_ends_the_others(capfd, tmp_path):
     assert "poprun: instance 1 was killed by signal 9\n" in capfd.readouterr().err
     left = tmp_path / "pid"
     while left.exists() and is_running(left.read_text().strip()):
+        assert time.monotonic() - start < 30
+        time.sleep(0.05)
+
+
+def test_output_that_nobody_reads_ends_all(tmp_path):
+    program = f'echo $$ > "{tmp_path}/$PMI_RANK"; while true; do echo line; sleep 0.01; done'
+    with subprocess.Popen(
+        [sys.executable, "-m", "ipu_keras_tools.poprun", "-n", "2", "sh", "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        started.stdout.readline()
+        started.stdout.close()
+        said = started.stderr.read()
+    assert said == "poprun: nobody reads the output any longer, so all ends\n"
+    assert started.returncode == 128 + 13
+    start = time.monotonic()
+    while any(is_running(path.read_text().strip()) for path in tmp_path.iterdir()):
         assert time.monotonic() - start < 30
         time.sleep(0.05)
 
