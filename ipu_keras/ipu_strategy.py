@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import functools
-import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +18,6 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.eager import replace_iterators
-from ipu_keras.host.halves import computes_halves, with_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
@@ -34,7 +31,6 @@ from ipu_keras.internals.tensorflow.strategies import (
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.runtime.engine import Engine
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
@@ -91,14 +87,12 @@ class IPUStrategy(tf.distribute.Strategy):
         self.enable_keras_extensions = has_extensions
         # All are by the user's function, and weak, so that a function that is dropped is freed:
         # its programs, its function for all replicas, and for XLA, which may not compile it as a
-        # whole, the same function in parts; and, by what it is called with, what computes its
-        # halves as an IPU does.
+        # whole, the same function in parts.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._halved: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -220,12 +214,9 @@ class IPUStrategy(tf.distribute.Strategy):
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
-                # Asked first, as TensorFlow warns only of functions that it traces when called.
-                if replicated is None and self._ipu_device and computes_halves(concrete):
-                    self._note_halves(fn, key, args, kwargs, self._ipu_device.engine)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
-        call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
+        call = replicated or self._in_parts.get(fn, fn)
         synthetic = programs.synthetic(key)
         with programs.running(key):
             if synthetic is not None:
@@ -237,17 +228,8 @@ class IPUStrategy(tf.distribute.Strategy):
         replicated = self._replicated_function(fn)
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
-    def _note_halves(self, fn: Any, key: Any, args, kwargs, engine: Engine) -> None:
-        """Makes what computes the halves of a function as an IPU does."""
-        concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
-        found = with_halves(concrete, SYSTEM.numerics.of_replicas(1), engine.rounding_keys)
-        # Not with the function, which would keep itself alive.
-        signature = None if concrete is fn else inspect.signature(fn.python_function)
-        self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
-
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
-            self._halved[fn] = {}
             self._programs[fn] = FunctionPrograms(
                 fn, self._call_in_replica, self._ipu_device, compile_program=compiled
             )
@@ -411,17 +393,6 @@ def current_ipu_strategy() -> IPUStrategy | None:
         return None
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, IPUStrategy) else None
-
-
-def _called_with_defaults(
-    concrete: Any, signature: inspect.Signature | None, *args, **kwargs
-) -> Any:
-    """Calls a trace with the defaults of its function, which it does not know; `None` has none."""
-    if signature is None:
-        return concrete(*args, **kwargs)
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return concrete(*bound.args, **bound.kwargs)
 
 
 def _traced(fn: Any, args, kwargs) -> Any:
