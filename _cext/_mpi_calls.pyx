@@ -33,6 +33,8 @@ cdef enum:
     MESSAGE_BYTES = 256
     RUNS = 1
     HAS_ENDED = 2
+    # The tag of these messages; `processes/checkpoints.py` has another one.
+    TOLD = 1
 
 ctypedef int (*IAllreduce)(
     const void*, void*, int, uintptr_t, uintptr_t, uintptr_t, void*
@@ -56,9 +58,8 @@ cdef double limit = 0
 cdef uintptr_t types[NUM_TYPES]
 cdef int sizes[NUM_TYPES]
 
-# Of the agreement: a communicator of its own, who is in it, what is told and heard, which processes
+# Of the agreement: who is in it, what is told and heard, which processes
 # have ended, and whether one was not heard of in time, whose message may still arrive in the memory.
-cdef uintptr_t told_over = 0
 cdef uintptr_t byte_type = 0
 cdef int num_processes = 1
 cdef int own_rank = 0
@@ -67,6 +68,8 @@ cdef char* messages = NULL
 cdef uintptr_t* requests = NULL
 cdef char* has_ended = NULL
 cdef bint is_lost = False
+# How often all have agreed, which is equally often in each of them.
+cdef long agreements = 0
 
 cdef enum Phase:
     OUTSIDE
@@ -152,16 +155,16 @@ cdef bint tell(char state, const char* text, double seconds) noexcept nogil:
         if rank == own_rank or has_ended[rank]:
             continue
         ireceive(
-            messages + rank * MESSAGE_BYTES, MESSAGE_BYTES, byte_type, rank, 1, told_over,
+            messages + rank * MESSAGE_BYTES, MESSAGE_BYTES, byte_type, rank, TOLD, communicator,
             &requests[rank],
         )
-        isend(own_message, MESSAGE_BYTES, byte_type, rank, 1, told_over, &sent[rank])
+        isend(own_message, MESSAGE_BYTES, byte_type, rank, TOLD, communicator, &sent[rank])
     return wait_for_all(2 * num_processes, seconds)
 
 
 cdef bint agree(const char* text) noexcept nogil:
     """Whether all processes are about to do the same; else `problem` says who is not."""
-    global is_lost
+    global is_lost, agreements
     cdef int rank
     cdef const char* other
     if num_processes == 1:
@@ -201,6 +204,7 @@ cdef bint agree(const char* text) noexcept nogil:
                 other,
             )
             return False
+    agreements += 1
     return True
 
 
@@ -315,7 +319,6 @@ def use(
     *,
     dict functions,
     uintptr_t comm,
-    uintptr_t agreeing,
     int size,
     int rank,
     uintptr_t byte,
@@ -330,7 +333,6 @@ def use(
     Args:
         functions: Addresses of MPI's functions, by name.
         comm: The communicator, whose errors are returned.
-        agreeing: Another one of the same processes, by which they agree.
         size: How many processes there are.
         rank: The number of this one.
         byte: `MPI_BYTE`.
@@ -341,8 +343,8 @@ def use(
         handles: For the number that XLA has for a type, MPI's type and the bytes of a number.
     """
     global iallreduce, test, error_string, communicator, sum_operation, in_place, status_ignore
-    global limit, isend, ireceive, told_over, byte_type, num_processes, own_rank, is_lost, phase
-    global own_message, messages, requests, has_ended
+    global limit, isend, ireceive, byte_type, num_processes, own_rank, is_lost, phase
+    global own_message, messages, requests, has_ended, agreements
     cdef size_t num = size
     # Memory of an earlier world stays: a message may still arrive there.
     own_message = <char*>calloc(1, MESSAGE_BYTES)
@@ -351,8 +353,8 @@ def use(
     has_ended = <char*>calloc(num, 1)
     if own_message == NULL or messages == NULL or requests == NULL or has_ended == NULL:
         raise MemoryError()
-    told_over, byte_type, num_processes, own_rank = agreeing, byte, size, rank
-    is_lost, phase = False, OUTSIDE
+    byte_type, num_processes, own_rank = byte, size, rank
+    is_lost, phase, agreements = False, OUTSIDE, 0
     isend = <ISend><uintptr_t>functions["MPI_Isend"]
     ireceive = <IReceive><uintptr_t>functions["MPI_Irecv"]
     iallreduce = <IAllreduce><uintptr_t>functions["MPI_Iallreduce"]
@@ -378,6 +380,11 @@ def conclude():
     """Says that the execution has ended."""
     global phase
     phase = OUTSIDE
+
+
+def num_agreements():
+    """Returns how often all processes have agreed; -1 if the first is not heard any longer."""
+    return -1 if is_lost or has_ended == NULL or has_ended[0] else agreements
 
 
 def agree_on(str what):

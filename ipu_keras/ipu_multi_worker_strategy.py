@@ -117,6 +117,10 @@ class ExtendedToWorkers(IPUExtended):
     def _num_replicas_in_sync(self) -> int:
         return self._workers.size
 
+    @property
+    def _replica_id(self) -> int:
+        return self._workers.rank
+
     def _create_variable(self, next_creator, **kwargs):
         _refuse_sessions()
         _refuse_synchronisation(kwargs.get("synchronization"), kwargs.get("aggregation"))

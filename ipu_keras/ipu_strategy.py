@@ -304,10 +304,15 @@ class IPUExtended(OneDeviceExtended):
             )
             raise
 
+    @property
+    def _replica_id(self) -> int:
+        """The number of this process's replica among those of all processes."""
+        return 0
+
     def _call_for_each_replica(self, fn, args, kwargs):
         with (
             self._placed(),
-            replica_context(self._container_strategy()),
+            replica_context(self._container_strategy(), self._replica_id),
         ):
             return fn(*args, **kwargs)
 

@@ -7,6 +7,8 @@ import argparse
 import importlib.metadata
 from collections.abc import Callable
 
+from ipu_keras_tools.poprun import add_options
+
 _SUBJECT = """SUBJECT is a file that a model was saved to (net.keras), or module:name or
 file.py:name of a model, of a function of tensors, or of a function that needs no arguments and
 makes one of these. SPEC is the shape and type of an argument: of a model first its inputs, then
@@ -30,6 +32,8 @@ _DESCRIPTIONS = {
     "step does not fit.",
     "run": "Runs a script as Python does, with the IPU names of the documents. All that follows "
     "the script is for the script.",
+    "launch": "Starts the instances of an application on this machine, as `poprun` does: "
+    "processes, each with its share of the replicas. All that follows the program is for it.",
     "info": "Lists the IPUs of the emulated machine, as `gc-info` does.",
     "aliases": "Writes gc-info, gc-inventory and gc-monitor into a folder: small programs that "
     "call `ipu-keras info`. Refuses if there is a command of one of these names.",
@@ -47,6 +51,7 @@ _EXAMPLES = {
     "diff": "ipu-keras diff before.json after.json --html change.html --max-growth 5",
     "report": "ipu-keras report net.keras 32x784 32:int32 --html report.html",
     "run": "ipu-keras run --modelled train.py --epochs 3",
+    "launch": "ipu-keras launch -n 2 --num-replicas 4 train.py --epochs 3",
     "info": "ipu-keras info -l",
     "aliases": "ipu-keras aliases --install ~/bin",
     "options": "ipu-keras options io_tiles",
@@ -216,6 +221,7 @@ _ADDED = {
     "diff": _diff,
     "report": _report,
     "run": _run,
+    "launch": add_options,
     "info": _info,
     "aliases": _aliases,
     "options": _options,

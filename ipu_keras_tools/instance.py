@@ -1,4 +1,4 @@
-"""What `poprun` has `mpirun` start: one instance, and a word if it fails.
+"""What `poprun` and `ipu-keras launch` have `mpirun` start: one instance, and a word if it fails.
 
 It is run by its path, as it has to be there at once, and in place of what users start: launchers
 say neither which instance has failed nor, of all that run, that it was the first.
@@ -14,10 +14,11 @@ import sys
 _SET_PARENT_DEATH_SIGNAL = 1  # of `prctl`, in <linux/prctl.h>
 
 
-def main(shown: str, program: list[str]) -> int:
+def main(name: str, shown: str, program: list[str]) -> int:
     """Runs an instance, and returns its exit code.
 
     Args:
+        name: The name of the command that has it started.
         shown: The number of the instance whose output is kept; `"all"` for any.
     """
     # The launchers of MPICH and Open MPI say the number in one of these.
@@ -36,16 +37,16 @@ def main(shown: str, program: list[str]) -> int:
             program, stdout=output, close_fds=False, preexec_fn=end_with_this_process
         )
     except OSError as error:
-        print(f"poprun: cannot start {program[0]!r}: {error.strerror}", file=sys.stderr)
+        print(f"{name}: cannot start {program[0]!r}: {error.strerror}", file=sys.stderr)
         return 127
     while started.poll() is None:
         with contextlib.suppress(KeyboardInterrupt):  # which the instance has as well
             started.wait()
     code = started.returncode
     if code > 0:
-        print(f"poprun: instance {instance} has ended with code {code}", file=sys.stderr)
+        print(f"{name}: instance {instance} has ended with code {code}", file=sys.stderr)
     elif code < 0:
-        print(f"poprun: instance {instance} was killed by signal {-code}", file=sys.stderr)
+        print(f"{name}: instance {instance} was killed by signal {-code}", file=sys.stderr)
         # So that the launcher knows, and ends the others.
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -53,4 +54,4 @@ def main(shown: str, program: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

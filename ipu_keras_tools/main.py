@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(name: str) -> ModuleType:
     """Imports a command, without what TensorFlow says about the processor meanwhile."""
     module = f"ipu_keras_tools.commands.{name}"
-    if name == "run":  # what a script's process writes is the script's own
+    if name in ("run", "launch"):  # what a script's process writes is the script's own
         return importlib.import_module(module)
     os.environ.setdefault(*_FEW_MESSAGES)
     # TensorFlow writes some of it whatever the variable says, before its log is set up.

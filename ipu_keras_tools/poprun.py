@@ -1,13 +1,19 @@
-"""The command `poprun`, which starts the instances of an application by `mpirun`."""
+"""The command `poprun`, which starts the instances of an application by `mpirun`.
+
+`ipu-keras launch` is the same by another name.
+"""
 
 import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from ipu_keras_tools.results import UsageError
 
 # Options that are about machines and partitions of IPUs, which an emulated machine does not have.
 # Those of the first list take a value.
@@ -30,6 +36,9 @@ _OPEN_MPI_ONLY = {
     "-mca": 2,
 }
 
+# What shells add to the number of the signal that has ended a command.
+_KILLED = 128
+
 # What runs an instance.
 _INSTANCE = Path(__file__).with_name("instance.py")
 
@@ -43,44 +52,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code of `mpirun`; 2 if the command cannot be understood or done.
     """
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    for name in (*_WITH_VALUE, *_SWITCHES):
-        if getattr(given, name.strip("-").replace("-", "_")):
-            print(f"poprun: {name} means nothing on an emulated machine", file=sys.stderr)
-    num_replicas = given.num_replicas or given.num_instances
-    if num_replicas % given.num_instances:
-        parser.error(
-            "--num-replicas must be a multiple of --num-instances. "
-            f"Received: {num_replicas} and {given.num_instances}"
-        )
-    if given.host is not None and given.host not in ("localhost", "127.0.0.1", os.uname().nodename):
-        parser.error(
-            "all instances run on this machine: other ones need a network and the same "
-            f"environment. Received: --host {given.host}"
-        )
-    if not given.program:
-        parser.error("say what to run, such as `poprun --num-instances 2 python train.py`")
-    mpirun = _mpirun()
-    if mpirun is None:
-        parser.error('there is no `mpirun`. Install one with `pip install "ipu-keras[mpi]"`')
-    command = _command(mpirun, given)
-    environment = _environment(given, num_replicas)
-    if given.dry_run:
-        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-        print(variables, shlex.join(command))
-        return 0
-    return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poprun",
         description="Starts the instances of an application on this machine: processes, each with "
         "its share of the replicas.",
         epilog="example: poprun --num-instances 2 --num-replicas 4 python train.py",
     )
-    parser.add_argument("--num-instances", type=_positive, default=1, help="processes")
+    add_options(parser)
+    given = parser.parse_args(arguments)
+    try:
+        return launched(given, "poprun")
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def launched(given: argparse.Namespace, name: str) -> int:
+    """Starts the instances that options ask for, and returns the exit code of `mpirun`.
+
+    Args:
+        given: Has what `add_options` adds.
+        name: The command's, for what is said.
+
+    Raises:
+        UsageError: There is nothing to run or no `mpirun`, or replicas or hosts cannot be had.
+    """
+    for option in (*_WITH_VALUE, *_SWITCHES):
+        if getattr(given, option.strip("-").replace("-", "_")):
+            print(f"{name}: {option} means nothing on an emulated machine", file=sys.stderr)
+    num_replicas = given.num_replicas or given.num_instances
+    if num_replicas % given.num_instances:
+        raise UsageError(
+            "--num-replicas must be a multiple of --num-instances. "
+            f"Received: {num_replicas} and {given.num_instances}"
+        )
+    if given.host is not None and given.host not in ("localhost", "127.0.0.1", os.uname().nodename):
+        raise UsageError(
+            "all instances run on this machine: other ones need a network and the same "
+            f"environment. Received: --host {given.host}"
+        )
+    if not given.program:
+        raise UsageError(f"say what to run, such as `{name} --num-instances 2 python train.py`")
+    mpirun = _mpirun()
+    if mpirun is None:
+        raise UsageError('there is no `mpirun`. Install one with `pip install "ipu-keras[mpi]"`')
+    command = _command(mpirun, given, name)
+    environment = _environment(given, num_replicas)
+    if given.dry_run:
+        variables = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+        print(*variables, shlex.join(command))
+        return 0
+    code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
+    if code == -signal.SIGPIPE:
+        print(f"{name}: nobody reads the output any longer, so all ends", file=sys.stderr)
+    return code if code >= 0 else _KILLED - code
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options, and last what is to be run."""
+    parser.add_argument("-n", "--num-instances", type=_positive, default=1, help="processes")
     parser.add_argument("--num-replicas", type=_positive, help="of all instances; one in each")
     parser.add_argument("--ipus-per-replica", type=_positive, default=1, help="IPUs of a replica")
     parser.add_argument("--host", "--hosts", help="this machine")
@@ -98,7 +127,6 @@ def _parser() -> argparse.ArgumentParser:
     for name in _SWITCHES:
         parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
-    return parser
 
 
 def _positive(text: str) -> int:
@@ -118,14 +146,17 @@ def _mpirun() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
-def _command(mpirun: str, given: argparse.Namespace) -> list[str]:
+def _command(mpirun: str, given: argparse.Namespace, name: str) -> list[str]:
     words = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
     if given.tag_output:
         words.append("--tag-output")
     shown = given.only_output_from_instance
-    instance = [sys.executable, "-I", str(_INSTANCE), "all" if shown is None else str(shown)]
+    instance = [sys.executable, "-I", str(_INSTANCE), name, "all" if shown is None else str(shown)]
+    program = given.program
+    if program[0].endswith(".py") and not os.access(program[0], os.X_OK):
+        program = [sys.executable, *program]
     options = _of_mpich(words) if _is_mpich(mpirun) else _of_open_mpi(words)
-    return [mpirun, "-n", str(given.num_instances), *options, *instance, *given.program]
+    return [mpirun, "-n", str(given.num_instances), *options, *instance, *program]
 
 
 def _is_mpich(mpirun: str) -> bool:

@@ -169,7 +169,12 @@ ROOMS = (
         ("ipu_keras", "keras", "numpy", "tensorflow"),
         forbidden=("ipu_keras._*", "ipu_keras.cost.*", *of("functions")),
     ),
-    Room("popart", of("popart"), ONNX, of("cost", "advice", "feeds", "functions")),
+    Room(
+        "popart",
+        of("popart"),
+        (*ONNX, *of("processes")),
+        of("cost", "advice", "feeds", "functions"),
+    ),
     Room("tf1", of("tf1"), allowed=(*TENSORFLOW, *of("hooks.tensorflow", "tf1"))),
     # What starts without TensorFlow, and what that loads when it is asked for.
     Room(
@@ -247,7 +252,7 @@ FUNCTION_LEVEL_IMPORTS = {
         "ipu_keras.progress.phases",
         "ipu_keras.progress.display.display_on",
     ): "draws for who has waited for two seconds: its library is long to import",
-    ("ipu_keras.processes.joining", "mpi4py"): "is of the extra `mpi`, and joins when imported",
+    ("ipu_keras.processes.joining", "mpi4py.rc"): "is of the extra `mpi`, and joins when imported",
     ("ipu_keras.processes.joining", "mpi4py.MPI"): "is of the extra `mpi`, and joins when imported",
     ("ipu_keras._requirements", "tensorflow"): "is what the function finds out",
     ("ipu_keras._requirements", "onnx"): "is what the function finds out",

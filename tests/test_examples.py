@@ -54,6 +54,13 @@ def test_custom_training_loop(run_example, capsys):
     assert "epoch 15: loss" in capsys.readouterr().out
 
 
+def test_workers_over_grpc(run_example):
+    first, second = run_example("workers_over_grpc", num_epochs=4)
+    assert first["accuracy"] > 0.9
+    assert len(first["losses"]) == 4
+    assert {**second, "worker": 0} == first  # the same weights, and the same sums of losses
+
+
 def test_functional_callbacks(run_example, capsys):
     result = run_example("functional_callbacks")
     history = result["history"]

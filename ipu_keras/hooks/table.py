@@ -18,6 +18,13 @@ class Hook:
     undone: str = _BY_HAND
 
 
+_SAVES = "processes that train together write each file once, whole or not at all"
+
+
+def _saves(owner: str, name: str) -> Hook:
+    return Hook(owner=owner, name=name, reason=_SAVES)
+
+
 def _convolution(name: str) -> Hook:
     return Hook(
         owner="tensorflow.python.ops.gen_nn_ops",
@@ -80,6 +87,11 @@ TENSORFLOW = (
         name="fused_batch_norm_v3",
         reason="replicas combine their statistics",
         since="the first `distributed_batch_norm`, which replicated programs enter",
+    ),
+    _saves("tensorflow.python.checkpoint.checkpoint.TrackableSaver", "save"),
+    _saves("tensorflow.compat.v1.train.Saver", "save"),
+    _saves(
+        "tensorflow.python.checkpoint.checkpoint_management", "update_checkpoint_state_internal"
     ),
     _draw("random_uniform"),
     _draw("random_uniform_int"),
@@ -146,6 +158,19 @@ KERAS = (
         owner="keras.src.models.cloning",
         name="clone_model",
         reason="clones keep the options that saved models keep",
+    ),
+    _saves("keras.src.saving.saving_api", "save_model"),
+    _saves("keras.saving", "save_model"),
+    _saves("keras.models", "save_model"),
+    _saves("keras._tf_keras.keras.models", "save_model"),
+    _saves("keras.src.saving.saving_api", "save_weights"),
+    _saves("keras.saving", "save_weights"),
+    _saves("keras.callbacks.BackupAndRestore", "_save_model"),
+    _saves("keras.callbacks.BackupAndRestore", "on_train_end"),
+    Hook(
+        owner="keras.src.utils.file_utils",
+        name="makedirs",
+        reason="processes that train together may make the same folder at once",
     ),
     Hook(owner="keras.models", name="clone_model", reason="is the same function"),
     Hook(owner="keras._tf_keras.keras.models", name="clone_model", reason="is the same function"),

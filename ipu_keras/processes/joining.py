@@ -35,7 +35,7 @@ def joined() -> Any:
         ImportError: There is no mpi4py, or no library of MPI for it.
     """
     if SYSTEM.communicator is None:
-        mpi = _mpi4py()
+        mpi = module_of_mpi()
         communicator = mpi.COMM_WORLD.Dup()
         communicator.Set_errhandler(mpi.ERRORS_RETURN)
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
@@ -74,11 +74,16 @@ def patience() -> float:
     return seconds
 
 
-def _mpi4py() -> Any:
-    try:
-        import mpi4py
+def module_of_mpi() -> Any:
+    """Returns mpi4py's module of MPI, which joins the processes when it is imported first.
 
-        mpi4py.rc.thread_level = "multiple"  # programs call from threads of XLA's
+    Raises:
+        ImportError: There is no mpi4py, or no library of MPI for it.
+    """
+    try:
+        from mpi4py import rc
+
+        rc.thread_level = "multiple"  # programs call from threads of XLA's
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise ImportError(
@@ -97,15 +102,12 @@ def _tell_programs(mpi: Any, communicator: Any) -> None:
     half = getattr(mpi, "FLOAT16_T", mpi.DATATYPE_NULL)
     if half != mpi.DATATYPE_NULL:
         types[_FLOAT16] = half
-    agreeing = communicator.Dup()
-    agreeing.Set_errhandler(mpi.ERRORS_RETURN)
     is_open_mpi = "Open MPI" in mpi.Get_library_version()
     use(
         functions={
             name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS
         },
         comm=_handle(mpi, communicator),
-        agreeing=_handle(mpi, agreeing),
         size=communicator.size,
         rank=communicator.rank,
         byte=_handle(mpi, mpi.BYTE),

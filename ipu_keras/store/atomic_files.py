@@ -1,6 +1,8 @@
 """Writes files that others see whole or not at all, and reads files that nobody vouches for."""
 
+import ctypes
 import os
+import shutil
 import stat
 import time
 import uuid
@@ -9,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EISDIR, ENXIO
 from pathlib import Path
+
+# Of `renameat2`, in <linux/fcntl.h> and <linux/fs.h>.
+_HERE, _EXCHANGE = -100, 2
 
 # Whoever was started to read a pipe may not have opened it yet.
 _MOST_SECONDS_FOR_A_READER = 5
@@ -21,11 +26,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     pipes are written into. Raises an `OSError` if there is no such folder, nothing can be
     written there, or nobody reads a pipe.
     """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"A file is written into a folder that exists. Received: path={str(path)!r}, and "
-            f"there is no folder {str(path.parent)!r}"
-        )
+    _check_folder(path)
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -41,6 +42,14 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     with open(path, "ab"):
         pass
     replace_atomically(Path(os.path.realpath(path)), content, found)
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"A file is written into a folder that exists. Received: path={str(path)!r}, and "
+            f"there is no folder {str(path.parent)!r}"
+        )
 
 
 def replace_atomically(
@@ -114,6 +123,51 @@ def _opened_for_a_reader(path: str, flags: int) -> int:
         else:
             os.set_blocking(file, True)
             return file
+
+
+@contextmanager
+def written_beside(path: Path) -> Iterator[Path]:
+    """Gives another path, at which a file or folder is written that then takes the place of `path`.
+
+    Others find what was there before until all is written, and ever after if that fails. Further
+    files that are written beside it are put in place first.
+    """
+    _check_folder(path)
+    path = Path(os.path.realpath(path))
+    folder = path.with_name(f".{uuid.uuid4().hex}.partial")
+    folder.mkdir()
+    try:
+        yield folder / path.name
+        for one in sorted(folder.iterdir(), key=lambda one: one.name == path.name):
+            _put_in_place(one, path.with_name(one.name))
+    finally:
+        shutil.rmtree(folder)
+
+
+def remove_whole(path: Path) -> None:
+    """Removes a folder, which others find with all that it has or not at all."""
+    gone = path.with_name(f".{uuid.uuid4().hex}.partial")
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    if path.exists():
+        shutil.copymode(path, new)
+    if not path.is_dir():
+        new.replace(path)
+    elif not _exchanged(new, path):
+        # For a moment nothing is there: file systems that cannot exchange folders can do no more.
+        old = new.with_name(f"{new.name}.old")
+        path.rename(old)
+        new.rename(path)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchanges two folders, of which none is ever missing; false if the system cannot."""
+    exchange = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return exchange is not None and not exchange(_HERE, names[0], _HERE, names[1], _EXCHANGE)
 
 
 def read_whole(path: Path, most_bytes: int, *, takes_pipes: bool = False) -> bytes:

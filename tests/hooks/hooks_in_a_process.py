@@ -6,13 +6,16 @@ Prints what it found as JSON.
 import gc
 import importlib
 import json
+import os
 import runpy
 import sys
+import tempfile
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.utils import file_utils
 from tensorflow.python.ops import gen_nn_ops, gen_random_ops
 
 TABLE = Path(__file__).parents[2] / "ipu_keras" / "hooks" / "table.py"
@@ -166,7 +169,68 @@ def clone():
     return json.loads(keras.models.clone_model(model()).to_json())
 
 
+def files_of(use):
+    """The files that a use in a folder leaves there, and what it returns."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        result = use(folder)
+        return [sorted(str(path.relative_to(folder)) for path in folder.rglob("*")), result]
+
+
+def save_model(owner):
+    return files_of(lambda folder: owner.save_model(model(), folder / "of.keras"))
+
+
+def save_weights(owner):
+    return files_of(lambda folder: owner.save_weights(model(), folder / "of.weights.h5"))
+
+
+def backups():
+    def use(folder):
+        one = model()
+        one.compile("sgd", "mse")
+        callback = keras.callbacks.BackupAndRestore(str(folder), delete_checkpoint=False)
+        one.fit(np.ones((2, 3)), np.ones((2, 2)), verbose=0, callbacks=[callback])
+
+    return files_of(use)
+
+
+def folders():
+    def use(folder):
+        file_utils.makedirs(folder / "of" / "files")
+        try:
+            file_utils.makedirs(folder / "of")
+        except FileExistsError as error:
+            return type(error).__name__
+
+    return files_of(use)
+
+
+def checkpoints():
+    def use(folder):
+        path = tf.train.Checkpoint(it=tf.Variable(1.0)).save(folder / "of")
+        return os.path.basename(path)
+
+    return files_of(use)
+
+
+def session_checkpoints():
+    def use(folder):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as one:
+            tf.compat.v1.get_variable("v", [])
+            one.run(tf.compat.v1.global_variables_initializer())
+            return os.path.basename(tf.compat.v1.train.Saver().save(one, str(folder / "of")))
+
+    return files_of(use)
+
+
 EXERCISES = {
+    "_save_model": backups,
+    "on_train_end": backups,
+    "makedirs": folders,
+    "tensorflow.compat.v1.train.Saver.save": session_checkpoints,
+    "save": checkpoints,
+    "update_checkpoint_state_internal": checkpoints,
     "_device_parsing_cache": device_scope,
     "list_logical_devices": logical_devices,
     "list_physical_devices": physical_devices,
@@ -195,6 +259,8 @@ def exercise(hook, done):
         return convolution(hook.name)
     if hook.owner.endswith("gen_random_ops"):
         return draw(hook.name)
+    if hook.name in ("save_model", "save_weights"):
+        return globals()[hook.name](owner_of(hook.owner))
     use = EXERCISES[key(hook) if key(hook) in EXERCISES else hook.name]
     if use not in done:
         done[use] = json.loads(json.dumps(use()))

@@ -1,6 +1,7 @@
 """What `poprun` starts, and what it tells the instances."""
 
 import shlex
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipu_keras_tools import poprun
+from ipu_keras_tools.main import main as ipu_keras
 from ipu_keras_tools.poprun import main
 
 
@@ -35,7 +37,30 @@ def test_the_command_and_the_variables(capsys):
     assert words[7].endswith("mpirun")
     assert words[8:13] == ["-n", "2", "-prepend-rank", sys.executable, "-I"]
     assert words[13].endswith("/instance.py")
-    assert words[14:] == ["all", "python", "train.py", "--epochs", "3"]
+    assert words[14:] == ["poprun", "all", "python", "train.py", "--epochs", "3"]
+
+
+def test_launch_is_the_same_by_another_name(capfd, tmp_path):
+    """A script that is not executable is run by this Python, in either."""
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys; print(*sys.argv[1:]); sys.exit(int(os.environ['PMI_RANK']))")
+    options = ["-n", "2", "--only-output-from-instance", "0"]
+    assert ipu_keras(["launch", *options, str(script), "--epochs", "3"]) == 1
+    said = capfd.readouterr()
+    assert said.out == "--epochs 3\n"
+    assert said.err == "ipu-keras launch: instance 1 has ended with code 1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "say what to run, such as `ipu-keras launch --num-instances 2 python train.py`"),
+        (["--json", "x"], "there is no JSON of this: what the instances print is their own"),
+    ],
+)
+def test_refusals_of_launch(capsys, options, message):
+    assert ipu_keras(["launch", *options]) == 2
+    assert capsys.readouterr().err == f"ipu-keras launch: error: {message}\n"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +99,25 @@ def test_an_instance_that_is_killed_ends_the_others(capfd, tmp_path):
     assert "poprun: instance 1 was killed by signal 9\n" in capfd.readouterr().err
     left = tmp_path / "pid"
     while left.exists() and is_running(left.read_text().strip()):
+        assert time.monotonic() - start < 30
+        time.sleep(0.05)
+
+
+def test_output_that_nobody_reads_ends_all(tmp_path):
+    program = f'echo $$ > "{tmp_path}/$PMI_RANK"; while true; do echo line; sleep 0.01; done'
+    with subprocess.Popen(
+        [sys.executable, "-m", "ipu_keras_tools.poprun", "-n", "2", "sh", "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        started.stdout.readline()
+        started.stdout.close()
+        said = started.stderr.read()
+    assert said == "poprun: nobody reads the output any longer, so all ends\n"
+    assert started.returncode == 128 + 13
+    start = time.monotonic()
+    while any(is_running(path.read_text().strip()) for path in tmp_path.iterdir()):
         assert time.monotonic() - start < 30
         time.sleep(0.05)
 

@@ -73,6 +73,7 @@ def test_values_of_two_workers():
         assert each["mean"] == [0.5, 4.0]
         assert each["mean_of_axis"] == 3.0
         assert each["input"] == [2, index]
+        assert each["replica"] == index
         assert "For them use an IPUMultiReplicaStrategy, under `poprun`" in each["fit"]
         assert each["session"].startswith("Several workers exchange values in functions only.")
         assert each["metric"].startswith("Variables that several workers synchronise when they")

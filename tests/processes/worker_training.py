@@ -80,6 +80,9 @@ def main(how):
     # Of 1 and 2, and of 3, 4 and 5, if each is in a worker.
     part = tf.constant([[1.0, 2.0], [3.0, 4.0, 5.0]][index])
     found["mean_of_axis"] = float(strategy.reduce("MEAN", part, axis=0))
+    context = tf.distribute.get_replica_context
+    replica = strategy.run(tf.function(lambda: context().replica_id_in_sync_group))
+    found["replica"] = int(replica)
     found["input"] = []
 
     def dataset_of(context):

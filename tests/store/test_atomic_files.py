@@ -12,8 +12,10 @@ from ipu_keras.store import atomic_files
 from ipu_keras.store.atomic_files import (
     make_folder,
     read_whole,
+    remove_whole,
     warns_if_it_fails,
     write_atomically,
+    written_beside,
 )
 
 
@@ -231,3 +233,61 @@ def test_what_fails_is_a_warning():
     assert warning.filename == __file__
     with pytest.raises(KeyError, match="other"), warns_if_it_fails("It is of files only"):
         raise KeyError("other")
+
+
+def names_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_what_is_written_beside_takes_the_place_of_what_was_there(tmp_path):
+    """A file that it needs, such as a part of it, comes with it, and a file keeps its mode."""
+    path = tmp_path / "file"
+    path.write_text("before")
+    path.chmod(0o640)
+    with written_beside(path) as new:
+        new.with_name("part").write_text("of it")
+        new.write_text("after")
+        assert path.read_text() == "before"
+    assert path.read_text() == "after"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert names_in(tmp_path) == ["file", "part"]
+
+
+def test_a_folder_is_exchanged_and_not_filled_up(tmp_path):
+    path = tmp_path / "folder"
+    for name in ("first", "second"):
+        with written_beside(path) as new:
+            new.mkdir()
+            (new / name).write_text(name)
+    assert names_in(tmp_path) == ["folder", "folder/second"]
+    remove_whole(path)
+    assert names_in(tmp_path) == []
+
+
+def test_what_cannot_be_written_beside_leaves_what_was_there(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def write():
+        with written_beside(path) as new:
+            new.write_text("aft")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    assert path.read_text() == "before"
+    assert names_in(tmp_path) == ["file"]
+    with (
+        pytest.raises(FileNotFoundError, match="there is no folder"),
+        written_beside(tmp_path / "missing" / "file"),
+    ):
+        pass
+
+
+def test_a_link_is_followed_to_what_is_replaced(tmp_path):
+    (tmp_path / "file").write_text("before")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with written_beside(tmp_path / "link") as new:
+        new.write_text("after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "after"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipu_keras.internals.forms import Function, InstanceOf, Module, PrivateName
+from ipu_keras.internals.forms import Class, Function, InstanceOf, Module, PrivateName
 
 _PUBLIC_NAMES = PrivateName("keras.src.api_export", "REGISTERED_OBJS_TO_NAMES", InstanceOf(dict))
 _REGISTERED_NAMES = PrivateName(
@@ -10,6 +10,23 @@ _REGISTERED_NAMES = PrivateName(
 )
 _CLONING = PrivateName("keras.src.models", "cloning", Module(clone_model=Function("model")))
 _TF_MODELS = PrivateName("keras._tf_keras.keras", "models", Module(clone_model=Function("model")))
+_SAVING = PrivateName(
+    "keras.src.saving",
+    "saving_api",
+    Module(
+        save_model=Function("model", "filepath", "overwrite"),
+        save_weights=Function("model", "filepath", "overwrite"),
+    ),
+)
+_FILES = PrivateName("keras.src.utils", "file_utils", Module(makedirs=Function("path")))
+_BACKUPS = PrivateName(
+    "keras.callbacks",
+    "BackupAndRestore",
+    Class(
+        members={"_save_model": Function("self"), "on_train_end": Function("self", "logs")},
+        assigned=("backup_dir", "delete_checkpoint", "double_checkpoint"),
+    ),
+)
 
 
 def public_names() -> dict[Any, str]:
@@ -30,3 +47,18 @@ def cloning_module() -> Any:
 def tf_keras_models() -> Any:
     """Returns the module that is `tf.keras.models`."""
     return _TF_MODELS.get()
+
+
+def saving_functions() -> Any:
+    """Returns the module of the functions that methods of models call to save."""
+    return _SAVING.get()
+
+
+def file_functions() -> Any:
+    """Returns the module of the functions by which callbacks look at files and make folders."""
+    return _FILES.get()
+
+
+def backup_class() -> Any:
+    """Returns the callback that backs up weights and the number of the epoch."""
+    return _BACKUPS.get()

@@ -28,7 +28,12 @@ _ONE_DEVICE = PrivateName(
 _REPLICA_CONTEXT = PrivateName(
     "tensorflow.python.distribute.one_device_strategy",
     "_OneDeviceReplicaContext",
-    Class("__enter__", "__exit__", members={"__init__": Function("self", "strategy")}),
+    Class(
+        "__enter__",
+        "__exit__",
+        members={"__init__": Function("self", "strategy")},
+        assigned=("_replica_id_in_sync_group",),
+    ),
 )
 _UPDATE_CONTEXT = PrivateName(
     "tensorflow.python.distribute.distribute_lib",
@@ -40,9 +45,11 @@ _UPDATE_CONTEXT = PrivateName(
 OneDeviceExtended: Any = _ONE_DEVICE.get()
 
 
-def replica_context(strategy: Any) -> Any:
-    """While this is open, functions run as the one replica of a strategy."""
-    return _REPLICA_CONTEXT.get()(strategy)
+def replica_context(strategy: Any, replica_id: int) -> Any:
+    """While this is open, functions run as the one replica of a strategy that this process has."""
+    context = _REPLICA_CONTEXT.get()(strategy)
+    context._replica_id_in_sync_group = replica_id
+    return context
 
 
 def update_context(device: str) -> Any:

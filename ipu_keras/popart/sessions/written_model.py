@@ -13,6 +13,7 @@ from ipu_keras.popart.files.saving import put_in_place, save
 from ipu_keras.popart.model.external_data import FileRange, check_unused, is_same_file
 from ipu_keras.popart.model.tensors import raw_data_of, tensor_of
 from ipu_keras.popart.sessions.weights import Weights
+from ipu_keras.processes.checkpoints import written_once
 
 
 class WrittenModel:
@@ -31,10 +32,13 @@ class WrittenModel:
         """
         check_unused(path, ((name, place.path) for name, place in self._places.items()))
         arrays = self._weights.current()
+        written_once(path, lambda: self._write(path, arrays))
+        self._weights.keep(arrays)
+
+    def _write(self, path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
         proto = self._proto(arrays)
         put_in_place(proto, self._places)
         save(proto, path)
-        self._weights.keep(arrays)
 
     def move_external(self, before: str, after: str) -> None:
         """Makes `save` write the weights that came from one file into another, which is made now.

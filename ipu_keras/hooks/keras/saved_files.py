@@ -1,0 +1,95 @@
+"""What Keras writes: models, weights, and the backups of training."""
+
+import copy
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from ipu_keras.hooks.installation import install
+from ipu_keras.internals.keras.saving import (
+    backup_class,
+    file_functions,
+    saving_functions,
+    tf_keras_models,
+)
+
+# Writes a file or a folder: takes its path, and what writes it to a path.
+Write = Callable[[str, Callable[[str], Any]], Any]
+
+
+def surround_writing(
+    concerns: Callable[[], bool], write: Write, remove: Callable[[str], None]
+) -> None:
+    """Has a function write what Keras saves to files, and remove its backups.
+
+    Args:
+        concerns: Whether that is so, asked each time.
+        write: May have it written to another path, and move it.
+        remove: Takes the folder of a backup that is no longer wanted.
+    """
+
+    def saving(original: Callable) -> Callable:
+        def save(model, filepath, overwrite=True, *args, **kwargs):
+            if not concerns() or not _is_local(filepath):
+                return original(model, filepath, overwrite, *args, **kwargs)
+            path = os.fspath(filepath)
+            if not overwrite and os.path.exists(path):
+                # Keras asks the user, and does not find the file at another path.
+                return write(path, lambda _: original(model, path, overwrite, *args, **kwargs))
+            return write(path, lambda new: original(model, new, overwrite, *args, **kwargs))
+
+        return save
+
+    def backing_up(original: Callable) -> Callable:
+        def _save_model(self):
+            if not concerns():
+                return original(self)
+            # Weights and the number of the epoch are two files, which belong together.
+            path = os.path.abspath(self.backup_dir)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return write(path, lambda new: original(_moved(self, new)))
+
+        return _save_model
+
+    def ending(original: Callable) -> Callable:
+        def on_train_end(self, logs=None):
+            if not concerns():
+                return original(self, logs)
+            if self.delete_checkpoint:
+                remove(os.path.abspath(self.backup_dir))
+            return None
+
+        return on_train_end
+
+    def making(original: Callable) -> Callable:
+        def makedirs(path):
+            # Keras looks whether there is one, and another process may make it in between.
+            return os.makedirs(path, exist_ok=True) if concerns() else original(path)
+
+        return makedirs
+
+    again = (keras.saving, keras.models, tf_keras_models())
+    install(saving_functions(), "save_model", saving, also=again)
+    install(saving_functions(), "save_weights", saving, also=[keras.saving])
+    install(backup_class(), "_save_model", backing_up)
+    install(backup_class(), "on_train_end", ending)
+    install(file_functions(), "makedirs", making)
+
+
+def _is_local(path: Any) -> bool:
+    return isinstance(path, str | os.PathLike) and "://" not in os.fspath(path)
+
+
+def _moved(callback: keras.callbacks.Callback, folder: str) -> keras.callbacks.Callback:
+    """Returns a callback that backs up to another folder, and has those of its own there."""
+    moved, before = copy.copy(callback), os.fspath(callback.backup_dir)
+    moved.backup_dir = folder
+    for name, value in vars(callback).items():
+        if isinstance(value, str) and value.startswith(before):
+            setattr(moved, name, folder + value.removeprefix(before))
+    if callback.double_checkpoint and os.path.isdir(before):
+        shutil.copytree(before, folder)
+    return moved
