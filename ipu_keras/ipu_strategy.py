@@ -20,11 +20,11 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.eager import replace_iterators
-from ipu_keras.host.halves import computes_halves, with_halves
+from ipu_keras.host.halves import computes_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
-from ipu_keras.internals.tensorflow.functions import jit_compile_of
+from ipu_keras.internals.tensorflow.functions import jit_compile_of, tensors_given
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.strategies import (
     OneDeviceExtended,
@@ -34,7 +34,6 @@ from ipu_keras.internals.tensorflow.strategies import (
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
-from ipu_keras.runtime.engine import Engine
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
 from ipu_keras.tracing.infeeds import infeed_of
@@ -92,13 +91,14 @@ class IPUStrategy(tf.distribute.Strategy):
         # All are by the user's function, and weak, so that a function that is dropped is freed:
         # its programs, its function for all replicas, and for XLA, which may not compile it as a
         # whole, the same function in parts; and, by what it is called with, what computes its
-        # halves as an IPU does.
+        # halves as an IPU does, and stops where one would.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._halved: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+        self._prepared: weakref.WeakKeyDictionary[Any, dict[Any, Any]]
+        self._prepared = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -221,11 +221,13 @@ class IPUStrategy(tf.distribute.Strategy):
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
                 # Asked first, as TensorFlow warns only of functions that it traces when called.
-                if replicated is None and self._ipu_device and computes_halves(concrete):
-                    self._note_halves(fn, key, args, kwargs, self._ipu_device.engine)
+                if replicated is None and self._ipu_device:
+                    self._prepare(fn, key, concrete, args, kwargs)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
-        call = replicated or self._halved[fn].get(key) or self._in_parts.get(fn, fn)
+        call = self._prepared[fn].get(key) or self._in_parts.get(fn, fn)
+        if replicated is not None:
+            call = functools.partial(replicated, functools.partial(programs.prepared, key))
         synthetic = programs.synthetic(key)
         with programs.running(key):
             if synthetic is not None:
@@ -237,17 +239,21 @@ class IPUStrategy(tf.distribute.Strategy):
         replicated = self._replicated_function(fn)
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
-    def _note_halves(self, fn: Any, key: Any, args, kwargs, engine: Engine) -> None:
-        """Makes what computes the halves of a function as an IPU does."""
+    def _prepare(self, fn: Any, key: Any, concrete: Any, args, kwargs) -> None:
+        """Notes what is called instead of a function whose halves or exceptions are an IPU's."""
+        if not (SYSTEM.numerics.stops_at or computes_halves(concrete)):
+            return
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
-        found = with_halves(concrete, SYSTEM.numerics.of_replicas(1), engine.rounding_keys)
+        prepared = self._programs[fn].prepared(key, concrete)
         # Not with the function, which would keep itself alive.
         signature = None if concrete is fn else inspect.signature(fn.python_function)
-        self._halved[fn][key] = functools.partial(_called_with_defaults, found, signature)
+        self._prepared[fn][key] = functools.partial(
+            _called_with_defaults, concrete, prepared, signature
+        )
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
-            self._halved[fn] = {}
+            self._prepared[fn] = {}
             self._programs[fn] = FunctionPrograms(
                 fn, self._call_in_replica, self._ipu_device, compile_program=compiled
             )
@@ -409,14 +415,21 @@ def current_ipu_strategy() -> IPUStrategy | None:
 
 
 def _called_with_defaults(
-    concrete: Any, signature: inspect.Signature | None, *args, **kwargs
+    concrete: Any,
+    prepared: Callable[..., Any],
+    signature: inspect.Signature | None,
+    *args,
+    **kwargs,
 ) -> Any:
-    """Calls a trace with the defaults of its function, which it does not know; `None` has none."""
-    if signature is None:
-        return concrete(*args, **kwargs)
-    bound = signature.bind(*args, **kwargs)
-    bound.apply_defaults()
-    return concrete(*bound.args, **bound.kwargs)
+    """Calls what was prepared of a trace with the defaults of its function.
+
+    The trace does not know them; without a signature there are none.
+    """
+    if signature is not None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args, kwargs = bound.args, bound.kwargs
+    return prepared(*tensors_given(concrete, args, kwargs))
 
 
 def _traced(fn: Any, args, kwargs) -> Any:

@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.host.halves import COMPUTING
-from ipu_keras.host.interpreter import Interpreter, RunningPlace, positions_of
+from ipu_keras.host.interpreter import (
+    Interpreter,
+    RunningPlace,
+    Substitute,
+    nothing_instead,
+    positions_of,
+)
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.program import Program
 from ipu_keras.tracing.layers import LayerNames
@@ -58,6 +64,22 @@ class FoundException:
     replica: int
 
 
+@dataclass(frozen=True)
+class Again:
+    """What an execution read and sent, for the same to run once more; usually that is nothing.
+
+    Args:
+        instead: Asked for the outputs of operations that read, or send, and are not to run.
+    """
+
+    read: Sequence[Any] = ()
+    sent: Sequence[Any] = ()
+    instead: Substitute = nothing_instead
+
+
+_NOTHING_ELSE = Again()
+
+
 class ExceptionWatch:
     """Watches the executions of one program.
 
@@ -66,6 +88,7 @@ class ExceptionWatch:
             and without what makes it fast, and computes halves as the host does.
         variables: What an execution may write.
         operations: Returns the names of the operations of step and weight update.
+        captures: What the traced function has instead of its own captures.
     """
 
     def __init__(
@@ -74,8 +97,10 @@ class ExceptionWatch:
         plain: Callable[[], Any],
         variables: Iterable[Any],
         operations: Callable[[], Collection[str]],
+        captures: Sequence[Any] | None = None,
     ):
         self._program = program
+        self._captures = captures
         self._plain = plain
         self._variables = list({id(v): v for v in variables}.values())
         self._operations = operations
@@ -90,19 +115,40 @@ class ExceptionWatch:
         for variable, value in zip(self._variables, state, strict=True):
             variable.assign(value)
 
-    def check(self, before: Sequence[Any], tensors: Sequence[Any], outfeed: Any) -> None:
+    def check(
+        self,
+        before: Sequence[Any],
+        tensors: Sequence[Any],
+        outfeed: Any,
+        again: Again = _NOTHING_ELSE,
+    ) -> None:
         """Raises `TilesExceptedError` if an execution from a state met what stops it."""
         after = self.state()
-        if _are_finite([*tf.nest.flatten(outfeed), *after]):
+        if are_finite([*tf.nest.flatten(outfeed), *again.sent, *after]):
             return
         self.restore(before)
-        found = self._first(tensors)
+        error = self.error(before, tensors, again)
+        self.restore(after if error is None else before)
+        if error is not None:
+            raise error
+
+    def error(
+        self, before: Sequence[Any], tensors: Sequence[Any], again: Again = _NOTHING_ELSE
+    ) -> TilesExceptedError | None:
+        """Returns what stops an execution after which not all is finite; variables are changed.
+
+        It is `None` if what is not finite had come from outside, or is of a kind that does not
+        stop.
+
+        Args:
+            before: The values of the variables before the execution, which they have again.
+            tensors: What it was given.
+        """
+        found = self._first(tensors, again)
         all_stop = len(self._program.numerics.stops_at) == len(FloatingPointException)
-        is_stopped = found is not None or (all_stop and _are_finite([*before, *tensors]))
-        # Else what is not finite had come from outside, or is of a kind that does not stop.
-        self.restore(before if is_stopped else after)
-        if is_stopped:
-            raise TilesExceptedError(_message(self._program, found))
+        if found is None and not (all_stop and are_finite([*before, *tensors, *again.read])):
+            return None
+        return TilesExceptedError(_message(self._program, found))
 
     def first_not_finite(
         self, tensors: Sequence[Any], prepare: Callable[[], None]
@@ -121,16 +167,18 @@ class ExceptionWatch:
         try:
             prepare()
             results = Interpreter(self._plain(), search.observe)(tensors)
-            return search.found, _are_finite([*results, *self.state()])
+            return search.found, are_finite([*results, *self.state()])
         finally:
             self.restore(before)
 
-    def _first(self, tensors: Sequence[Any]) -> FoundException | None:
+    def _first(self, tensors: Sequence[Any], again: Again) -> FoundException | None:
         if self._found_in is None:
             self._found_in = self._plain()
         search = _ExceptionSearch(self._program, self._operations())
         try:
-            Interpreter(self._found_in, search.observe)(tensors)
+            Interpreter(
+                self._found_in, search.observe, captures=self._captures, instead=again.instead
+            )(tensors)
         except _Found as stop:
             return stop.found
         return None
@@ -154,7 +202,7 @@ class _ExceptionSearch:
         self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], outputs: list[Any]
     ) -> list[Any]:
         made = [_written(inputs)] if op.type in _WRITING else outputs
-        if not self._is_looked_at(op) or _are_finite(made):
+        if not self._is_looked_at(op) or are_finite(made):
             return outputs
         kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, made)))
         as_halves = [_as_halves(value, kinds, self._numerics) for value in outputs]
@@ -211,7 +259,7 @@ class _NotFiniteSearch(_ExceptionSearch):
         kinds: frozenset[FloatingPointException],
         made: Sequence[Any],
     ) -> None:
-        if self.found is None and kinds and not _are_finite(made):
+        if self.found is None and kinds and not are_finite(made):
             self.found = self._described(op, place, kinds)
 
 
@@ -250,7 +298,8 @@ def _written(inputs: Sequence[Any]) -> Any:
     return tf.raw_ops.ReadVariableOp(resource=inputs[0], dtype=inputs[1].dtype)
 
 
-def _are_finite(tensors: Iterable[Any]) -> bool:
+def are_finite(tensors: Iterable[Any]) -> bool:
+    """Whether no floating number of these eager tensors is NaN or an infinity."""
     return all(np.isfinite(t.numpy()).all() for t in tensors if t.dtype.is_floating)
 
 

@@ -128,7 +128,8 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
     if not functions.are_computed_in(name):
         return concrete
     at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-    functions.rewritten(name, _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random))
+    nanoo = numerics.shows_overflow
+    functions.rewritten(name, _Way(nanoo=nanoo, stream=keys.address, at_random=at_random))
     return defined_like(concrete, functions.made)
 
 
