@@ -288,11 +288,11 @@ class _Computation:
         self._has_halves = halved is not whole
         with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
             if self._watched is None:
-                found = halved(*self._given)
+                found = list(halved(*self._given))
+                operations = reversed(self._graph.get_operations())
+                call = next(op for op in operations if "PartitionedCall" in op.type)
             else:
-                found = self._watched.called(lambda: halved(*self._given), self._given)
-        operations = reversed(self._graph.get_operations())
-        call = next(op for op in operations if "PartitionedCall" in op.type)
+                found, call = self._watched.called(lambda: halved(*self._given), self._given)
         step = SessionStep(
             check=self._check,
             before=self._prepare,
@@ -301,7 +301,7 @@ class _Computation:
             feeds=self._feeds,
         )
         mark(call, step)
-        return list(found), call
+        return found, call
 
     def _settle(self) -> None:
         """Traces again for what was configured meanwhile, before sessions have seen the graph."""
@@ -380,6 +380,16 @@ class _Computation:
                 "first runs anything of its graph: configure the system before that. Received: "
                 f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
                 f"{self._num_replicas}",
+            )
+        if SYSTEM.numerics.stops_at != self._numerics.stops_at:
+            stops_at = ", ".join(sorted(kind.name.lower() for kind in SYSTEM.numerics.stops_at))
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Which floating point exceptions stop a computation is settled when a session "
+                "first runs anything of its graph: configure `floating_point_behaviour` before "
+                f"that, or build the graph again. Received: {stops_at or 'none'}, for "
+                f"{self._name!r}",
             )
         for infeed in infeeds_in(self._concrete.graph):
             infeed.read_by(num_replicas)

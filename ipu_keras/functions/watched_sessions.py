@@ -40,8 +40,8 @@ class WatchedInSession:
 
     def called(
         self, call: Callable[[], Sequence[tf.Tensor]], given: Sequence[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Puts a call, and what watches it, into the graph; returns its results.
+    ) -> tuple[list[tf.Tensor], tf.Operation]:
+        """Puts a call, and what watches it, into the graph; returns its results and what runs all.
 
         Args:
             call: Makes the call with `given`.
@@ -59,7 +59,7 @@ class WatchedInSession:
             self._finite, kept = _kept([tf.reduce_all(tf.stack([True, *finite]))])
         self._look()
         with tf.control_dependencies([kept]):
-            return [tf.identity(tensor) for tensor in found]
+            return [tf.identity(tensor) for tensor in found], kept
 
     def check(
         self,

@@ -52,7 +52,15 @@ class TilesExceptedError(tf.errors.InternalError):
 
 @dataclass(frozen=True)
 class FoundException:
-    """Where arithmetic first met an exception in an execution; steps and replicas count from 0."""
+    """Where arithmetic first met an exception in an execution; all counts begin with 0.
+
+    Args:
+        step: The last one, if several steps share the operation.
+        num_steps: How many do: more than one if their batches were joined.
+        replica: It is `None` if all replicas share the operation so.
+        turn: Of the innermost loop around the operation, in a program of a single step; `None` if
+            there is none.
+    """
 
     kinds: frozenset[FloatingPointException]
     operation: str
@@ -61,7 +69,9 @@ class FoundException:
     is_gradient: bool
     is_weight_update: bool
     step: int
-    replica: int
+    num_steps: int
+    replica: int | None
+    turn: int | None
 
 
 @dataclass(frozen=True)
@@ -226,8 +236,11 @@ class _ExceptionSearch:
     def _described(
         self, op: tf.Operation, place: RunningPlace, kinds: frozenset[FloatingPointException]
     ) -> FoundException:
-        step, replica = _step_and_replica(self._program, place)
+        step, num_steps, replica = _steps_and_replica(self._program, place)
         names = self._layers.place(op.name)
+        num_steps = 1 if names.weight_update else num_steps
+        # What TensorFlow's `pfor` converts to many batches at once has its name.
+        is_joint = num_steps > 1 or "pfor" in op.name.split("/")
         return FoundException(
             kinds,
             op.name,
@@ -236,7 +249,9 @@ class _ExceptionSearch:
             names.backward,
             names.weight_update,
             step,
-            replica,
+            num_steps,
+            None if is_joint else replica,
+            _turn(self._program, place),
         )
 
 
@@ -313,21 +328,32 @@ def _as_halves(value: Any, kinds: frozenset[FloatingPointException], numerics: N
     return tf.constant(np.where(np.isinf(array), largest, array))
 
 
-def _step_and_replica(program: Program, place: RunningPlace) -> tuple[int, int]:
-    """Returns the step and the replica of an operation, as `StepGraphs` has them in loops."""
+def _steps_and_replica(program: Program, place: RunningPlace) -> tuple[int, int, int]:
+    """Returns the last step, the number of steps, and the replica of an operation.
+
+    They are as `StepGraphs` has them in loops.
+    """
     steps, replicas = program.repeat_count, program.num_replicas
     of_call = next((number for number in place.calls if number), 0) if replicas > 1 else 0
     turn, total = 0, 1
     for turn, total in positions_of(place):
         if replicas > 1 and total == steps * replicas:
-            return turn // replicas, turn % replicas
+            return turn // replicas, 1, turn % replicas
         if total == steps and (steps > 1 or replicas == 1):
-            return turn, of_call
+            return turn, 1, of_call
         if total > steps * replicas:
             break
     # A weight update comes after the last of its steps.
     each = max(steps // total, 1)
-    return min((turn + 1) * each, steps) - 1, of_call
+    return min((turn + 1) * each, steps) - 1, each, of_call
+
+
+def _turn(program: Program, place: RunningPlace) -> int | None:
+    """Returns the turn of the innermost loop that is no loop over steps or replicas."""
+    if program.repeat_count > 1:
+        return None
+    of_program = (1, program.num_replicas)
+    return next((turn for turn, total in place.turns[::-1] if total not in of_program), None)
 
 
 def _message(program: Program, found: FoundException | None) -> str:
@@ -347,8 +373,15 @@ def in_words(found: FoundException, program: Program) -> str:
     where = f" of {found.layer!r}" if found.layer else ""
     if found.is_gradient:
         where = f" in the gradient{where}"
-    replica = f" of replica {found.replica}" if program.num_replicas > 1 else ""
+    if found.turn is not None:
+        where = f"{where}, in turn {found.turn} of a loop"
+    replica = ""
+    if program.num_replicas > 1 and found.replica is not None:
+        replica = f" of replica {found.replica}"
+    step = f"step {found.step}"
+    if found.num_steps > 1:
+        step = f"one of the steps {found.step - found.num_steps + 1} to {found.step}"
     return (
-        f"{kinds} in the operation {found.operation!r} ({found.type}){where}, in step "
-        f"{found.step}{replica} of the execution's {program.repeat_count} (steps count from 0)."
+        f"{kinds} in the operation {found.operation!r} ({found.type}){where}, in "
+        f"{step}{replica} of the execution's {program.repeat_count} (all counts begin with 0)."
     )

@@ -142,9 +142,19 @@ def _function_of(op: tf.Operation) -> Callable[..., Any]:
     """Returns a function of the inputs of one operation, which returns a list of its outputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if name[0] != "_"}
 
-    def run(*inputs: Any) -> list[Any]:
+    # Shapes have to be known statically here where they were when the function was traced.
+    known = {
+        k: tensor.op.node_def.attr["value"].tensor
+        for k, tensor in enumerate(op.inputs)
+        if tensor.op.type == "Const"
+    }
+
+    def run(*given: Any) -> list[Any]:
+        inputs = list(given)
+        for k, value in known.items():
+            inputs[k] = tf.constant(tf.make_ndarray(value))
         made = tf.compat.v1.get_default_graph().create_op(
-            op.type, list(inputs), [t.dtype for t in op.outputs], attrs=attributes, name=op.type
+            op.type, inputs, [t.dtype for t in op.outputs], attrs=attributes, name=op.type
         )
         return list(made.outputs)
 
