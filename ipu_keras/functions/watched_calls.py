@@ -1,5 +1,4 @@
-"""Calls users' traced functions so that floating point exceptions stop them, with variables as
-they were."""
+"""Has floating point exceptions stop users' functions, with variables as they were."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -22,10 +21,10 @@ class WatchedCall:
     """Calls a traced function, and sees to it that exceptions stop it.
 
     Args:
-        concrete: A `tf.ConcreteFunction`, for all replicas if there are several.
+        concrete: The trace that runs, which is for all replicas if there are several.
         programs: Those in it, or the one that it is.
-        name: Of the function.
-        numerics: What a replica does by itself.
+        name: What an error calls the function if it has several programs.
+        numerics: What a replica does by itself, and what stops it.
     """
 
     def __init__(

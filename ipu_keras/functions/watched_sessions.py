@@ -22,7 +22,7 @@ class WatchedInSession:
     """Watches the executions of a traced function by sessions.
 
     Args:
-        concrete: A `tf.ConcreteFunction`, for all replicas if there are several.
+        concrete: The trace that runs, which is for all replicas if there are several.
         copies: Variables of replicas, which an execution writes before it reads them.
 
     Attributes:

@@ -55,11 +55,11 @@ class FoundException:
     """Where arithmetic first met an exception in an execution; all counts begin with 0.
 
     Args:
-        step: The last one, if several steps share the operation.
-        num_steps: How many do: more than one if their batches were joined.
-        replica: It is `None` if all replicas share the operation so.
-        turn: Of the innermost loop around the operation, in a program of a single step; `None` if
-            there is none.
+        step: The step, or the last one of those that share the operation.
+        num_steps: How many steps share the operation, as their batches were joined.
+        replica: The replica; `None` if several share the operation, as their batches were joined.
+        turn: The turn of the innermost loop around the operation, in a program of a single step;
+            `None` if there is no loop.
     """
 
     kinds: frozenset[FloatingPointException]

@@ -168,7 +168,7 @@ class _HalvedFunctions:
         if name not in self._concerned:
             self._concerned[name] = any(
                 _computes_halves(node)
-                or any(self.are_computed_in(called.name) for called in _called(node))
+                or any(self.are_computed_in(called.name) for called in called_in(node))
                 for node in function_definition(name).node_def
             )
         return self._concerned[name]
@@ -178,7 +178,7 @@ class _HalvedFunctions:
         if (name, at_random) not in self._drawing:
             self._drawing[name, at_random] = self.are_computed_in(name) and any(
                 (_computes_halves(node) and own)
-                or any(self.are_rounded_at_random(called.name, own) for called in _called(node))
+                or any(self.are_rounded_at_random(called.name, own) for called in called_in(node))
                 for node in function_definition(name).node_def
                 for own in [_is_at_random(node, at_random)]
             )
@@ -225,7 +225,7 @@ def _positions(node: Any, types: Iterable[str]) -> list[int]:
     return [k for k, name in enumerate(every) if name in types]
 
 
-def _called(node: Any) -> list[Any]:
+def called_in(node: Any) -> list[Any]:
     """Returns the functions that a node names, which may be changed."""
     found = [value.func for value in node.attr.values() if value.HasField("func")]
     return found + [function for value in node.attr.values() for function in value.list.func]
@@ -306,7 +306,7 @@ class _Rewriting:
 
     def _call(self, node: Any) -> None:
         """Has a node call what takes the place of the functions that it calls, if it calls any."""
-        functions, at_random = _called(node), self._at_random
+        functions, at_random = called_in(node), self._at_random
         takes_key = node.op in _KEYED and any(
             self._functions.are_rounded_at_random(function.name, at_random)
             for function in functions

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.host.exceptions import Again
+from ipu_keras.host.halves import called_in
 from ipu_keras.host.interpreter import RunningPlace
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
@@ -22,9 +23,9 @@ from ipu_keras.internals.tensorflow.operations import definition_of
 # What gives other values when it runs once more, and XLA does not compile.
 _READING = frozenset(
     """
-    EagerPyFunc IteratorGetNext Multinomial ParameterizedTruncatedNormal PyFunc RandomGamma
-    RandomPoissonV2 RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt
-    TruncatedNormal
+    EagerPyFunc IteratorGetNext IteratorGetNextAsOptional Multinomial
+    ParameterizedTruncatedNormal PyFunc RandomGamma RandomPoissonV2 RandomShuffle
+    RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal
     """.split()  # noqa: SIM905
 )
 # What others see, by how many of its inputs come before what is sent.
@@ -71,7 +72,7 @@ class KeptTransfers:
     """What the executions of a traced function read and send.
 
     Args:
-        concrete: A `tf.ConcreteFunction`.
+        concrete: The trace whose definitions are changed, with those that it calls.
 
     Attributes:
         function: What does the same, and keeps what it reads and sends.
@@ -125,7 +126,7 @@ class KeptTransfers:
         """Has a function keep what it and those that it calls read and send; whether it does."""
         is_changed = False
         for node in definition.node_def:
-            for called in _called(node):
+            for called in called_in(node):
                 instead = self._rewritten(called.name)
                 is_changed |= instead != called.name
                 called.name = instead
@@ -161,12 +162,6 @@ class _Repetition:
         if op.type not in _READING:
             return None
         return next(self._left.get((place.function or self._main, op.name), iter(())), None)
-
-
-def _called(node: Any) -> list[Any]:
-    """Returns the functions that a node names, which may be changed."""
-    found = [value.func for value in node.attr.values() if value.HasField("func")]
-    return found + [function for value in node.attr.values() for function in value.list.func]
 
 
 def _sent(node: Any) -> tuple[Sequence[str], Sequence[int]]:

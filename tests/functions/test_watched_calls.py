@@ -248,6 +248,27 @@ def test_a_loop_of_tensorflow_names_its_turn():
     assert strategy.run(function, [elements])["total"] == 24.0
 
 
+def test_a_loop_over_an_iterator_goes_on_behind_what_was_read():
+    configure()
+    total = tf.Variable(0.0)
+
+    @tf.function
+    def function(elements):
+        for x in elements:
+            total.assign_add(tf.sqrt(x))
+            if x < 2.0:
+                break
+        return total.read_value()
+
+    strategy = IPUStrategy()
+    elements = iter(tf.data.Dataset.from_tensor_slices([4.0, 1.0, 9.0, -1.0, 16.0, 1.0]))
+    assert strategy.run(function, [elements]) == 3.0
+    with pytest.raises(tf.errors.InternalError, match="in turn 1 of a loop"):
+        strategy.run(function, [elements])
+    assert total == 3.0
+    assert strategy.run(function, [elements]) == 8.0
+
+
 def test_a_session_whose_system_is_configured_after_it_was_built():
     SYSTEM.reset()
     with tf.Graph().as_default():
