@@ -39,6 +39,8 @@ CALLS = {
         "what_if",
     }
 }
+# Calls are of models that are made in a scope: collecting tests must configure nothing for others.
+SYSTEM.reset()
 # Stages that a Sequential model cannot have are refused in documented words without the name,
 # and what `mode` says is no more of a model if a function is in its place.
 OTHER_NAMES = {"pipeline_stage_assignment": "pipeline stage", "model_or_function": "mode"}

@@ -7,10 +7,11 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import (
+    MODEL_PASSES,
     READING_PASSES,
+    after_passes,
     estimate_cycles,
     merge_sums,
-    model_graph,
     place_on_ipus,
     reuse_memory,
 )
@@ -27,6 +28,9 @@ USABLE_SHARE = 894 / 940.6
 
 # Whole pipelines that are modelled in search of one that fits: each takes seconds.
 _MOST_TRIED = 4
+# A split that takes more than this in place of 1, as far as costs of layers add up, is not modelled
+# beside the best one.
+_NEAR = 1.1
 
 
 @dataclass(frozen=True)
@@ -121,75 +125,127 @@ def balanced_pipeline(
 ) -> BalancedPipeline:
     """Models the layers of a step, balances stages of them, and models the pipelines these make."""
     layers = layer_costs(step, target, options)
-    stashes = _stashes(num_stages, schedule, training=training)
-    together = step.together
+    pipelines = Pipelines(
+        step,
+        layers,
+        num_stages,
+        target=target,
+        schedule=schedule,
+        training=training,
+        options=options,
+    )
+    return BalancedPipeline(layers=layers, before=pipelines.even(), after=pipelines.balanced())
 
-    def planned(ends: Sequence[int]) -> PlannedSplit:
-        return planned_split(
-            step.graph,
-            ends,
-            target=target,
-            schedule=schedule,
-            training=training,
-            options=options,
+
+class Pipelines:
+    """Models the pipelines that splits of a step's layers make, each split once."""
+
+    def __init__(
+        self,
+        step: LayeredStep,
+        layers: Sequence[LayerCost],
+        num_stages: int,
+        *,
+        target: Target,
+        schedule: PipelineSchedule,
+        training: bool,
+        options: CostOptions,
+    ):
+        self._step, self._layers, self._target = step, layers, target
+        self._stashes = _stashes(num_stages, schedule, training=training)
+        count = num_micro_batches(num_stages, schedule, training=training)
+        self._options = replace(
+            options,
+            pipeline=Pipeline(device_mapping=tuple(range(num_stages)), schedule=schedule),
+            gradient_accumulation_count=count if training else 1,
+            steps_per_execution=count,
+        )
+        self._even_ends = tuple(len(layers) * k // num_stages for k in range(1, num_stages + 1))
+        # The program after the first passes, and its split as planned.
+        self._found: dict[tuple[int, ...], tuple[ModelledProgram, PlannedSplit]] = {}
+
+    def even(self) -> PlannedSplit:
+        """Returns the split with as many layers in each stage."""
+        return self.planned(self._even_ends)
+
+    def balanced(self) -> PlannedSplit:
+        """Returns the fastest split that fits of some; if none does, the one that lacks the least.
+
+        The split with as many layers in each stage is among them if what the layers take adds up
+        to nearly as little there.
+        """
+        tried = {}
+        share = USABLE_SHARE
+        for _ in range(_MOST_TRIED):
+            split = self.balance(share)
+            if split.ends in tried:
+                break
+            found = tried[split.ends] = self.planned(split.ends)
+            if found.fits:
+                break
+            # A whole pipeline has code and temporaries besides: the next split has to leave as
+            # much more room as the fullest tile had too much.
+            share = min(share, max(split.num_bytes) / self._target.ipu_bytes)
+            share *= found.capacity / max(found.tile_bytes)
+        if self._even_is_near(split, any(one.fits for one in tried.values())):
+            tried[self._even_ends] = self.even()
+        return min(
+            tried.values(), key=lambda one: (max(max(one.tile_bytes), one.capacity), one.slowest)
         )
 
-    even = [len(layers) * (stage + 1) // num_stages for stage in range(num_stages)]
-    before = planned(even)
-    tried: dict[tuple[int, ...], PlannedSplit] = {}
-    share = USABLE_SHARE
-    for _ in range(_MOST_TRIED):
-        split = balance(layers, stashes, target, together=together, usable_share=share)
-        if split.ends in tried:
-            break
-        found = tried[split.ends] = planned(split.ends)
-        if found.fits:
-            break
-        # A whole pipeline has code and temporaries besides: the next split has to leave as much
-        # more room as the fullest tile had too much.
-        share = min(share, max(split.num_bytes) / target.ipu_bytes)
-        share *= found.capacity / max(found.tile_bytes)
-    is_whole = not any(first < end <= last for first, last in together for end in even)
-    # If none fits, the one that lacks the least.
-    after = min(
-        (*tried.values(), *([before] if is_whole else [])),
-        key=lambda one: (max(max(one.tile_bytes), one.capacity), one.slowest),
+    def balance(self, usable_share: float = USABLE_SHARE) -> Split:
+        """Balances the stages by what the layers take, as far as that adds up."""
+        together = self._step.together
+        return balance(
+            self._layers, self._stashes, self._target, together=together, usable_share=usable_share
+        )
+
+    def planned(self, ends: tuple[int, ...]) -> PlannedSplit:
+        """Models the pipeline that a split makes: layer k of the trace is in stage k's scope."""
+        if ends not in self._found:
+            read = after_passes(
+                READING_PASSES,
+                ModelledProgram(
+                    name="",
+                    graph=graph_in_stages(self._step.graph, ends),
+                    target=self._target,
+                    options=self._options,
+                ),
+            )
+            self._found[ends] = read, _planned(read, ends)
+        return self._found[ends][1]
+
+    def read(self, ends: tuple[int, ...]) -> ModelledProgram:
+        """Returns a split's program after the passes that no number of steps changes."""
+        self.planned(ends)
+        return self._found[ends][0]
+
+    def _even_is_near(self, best: Split, fits: bool) -> bool:
+        if any(
+            first < end <= last for first, last in self._step.together for end in self._even_ends
+        ):
+            return False
+        even = split_at(self._layers, self._even_ends, self._stashes, self._target)
+        if fits:
+            return even.slowest <= _NEAR * best.slowest
+        return max(even.num_bytes) <= _NEAR * max(best.num_bytes)
+
+
+def _planned(read: ModelledProgram, ends: tuple[int, ...]) -> PlannedSplit:
+    model = after_passes(MODEL_PASSES[len(READING_PASSES) :], read)
+    assert model.pipeline_run is not None, "it has a pipeline"
+    return PlannedSplit(
+        ends=ends,
+        cycles=model.pipeline_run.stage_cycles,
+        # A pipeline of three stages has four IPUs, of which the last one holds nothing.
+        tile_bytes=tuple(int(peak) for peak in model.memory.max_bytes_by_ipu[: len(ends)]),
+        capacity=model.target.tile_bytes,
     )
-    return BalancedPipeline(layers=layers, before=before, after=after)
 
 
 def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> int:
     """Returns so many micro-batches that all stages come to keep what they ever do."""
     return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
-
-
-def planned_split(
-    graph: Graph,
-    ends: Sequence[int],
-    *,
-    target: Target,
-    schedule: PipelineSchedule,
-    training: bool,
-    options: CostOptions,
-) -> PlannedSplit:
-    """Models the pipeline that a split makes, with layer k of the trace in the scope of stage k."""
-    count = num_micro_batches(len(ends), schedule, training=training)
-    pipeline = Pipeline(device_mapping=tuple(range(len(ends))), schedule=schedule)
-    chosen = replace(
-        options,
-        pipeline=pipeline,
-        gradient_accumulation_count=count if training else 1,
-        steps_per_execution=count,
-    )
-    model = model_graph("", graph_in_stages(graph, ends), target, chosen)
-    assert model.pipeline_run is not None, "it has a pipeline"
-    return PlannedSplit(
-        ends=tuple(ends),
-        cycles=model.pipeline_run.stage_cycles,
-        # A pipeline of three stages has four IPUs, of which the last one holds nothing.
-        tile_bytes=tuple(int(peak) for peak in model.memory.max_bytes_by_ipu[: len(ends)]),
-        capacity=target.tile_bytes,
-    )
 
 
 def graph_in_stages(graph: Graph, ends: Sequence[int]) -> Graph:
@@ -230,15 +286,8 @@ def layer_costs(step: LayeredStep, target: Target, options: CostOptions) -> tupl
     model = ModelledProgram(
         name="", graph=step.graph, target=target, options=replace(options, pipeline=each)
     )
-    for model_pass in (
-        *READING_PASSES,
-        place_on_ipus,
-        merge_sums,
-        reuse_memory,
-        estimate_cycles,
-    ):
-        model = model_pass(model)
-    return _summed(model, step.num_layers)
+    passes = (*READING_PASSES, place_on_ipus, merge_sums, reuse_memory, estimate_cycles)
+    return _summed(after_passes(passes, model), step.num_layers)
 
 
 def _summed(model: ModelledProgram, num_layers: int) -> tuple[LayerCost, ...]:

@@ -1,15 +1,15 @@
 """Models one program with changes, as they would be written, for searches among them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.balanced_pipeline import balanced_pipeline, graph_in_stages
+from ipu_keras.advice.balanced_pipeline import LayerCost, Pipelines, layer_costs
 from ipu_keras.advice.changes import is_training_step, num_layers
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
-from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, model_graph
+from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, after_passes, model_graph
 from ipu_keras.cost.pipeline.pipeline_run import is_training
 from ipu_keras.cost.pipeline.schedule import overlap
 from ipu_keras.ir import Graph, LayeredStep, Variants
@@ -41,6 +41,9 @@ class ChangedPrograms:
         # Models by graph and options, which have no hash, after the first passes: these do not
         # know how many IPUs share the layers, so their results serve all numbers of IPUs.
         self._read: list[tuple[Graph, CostOptions, ModelledProgram]] = []
+        # The same of pipelines by dtype and number of stages, and of what layers take.
+        self._known_pipelines: list[tuple[tuple[str | None, int], CostOptions, Pipelines]] = []
+        self._known_layers: list[tuple[LayeredStep, CostOptions, tuple[LayerCost, ...]]] = []
 
     def to_more_ipus(self, most_ipus: int = _MAX_IPUS) -> list[dict[str, Any]]:
         """Returns changes to twice as many IPUs, four times as many and so on, of each replica."""
@@ -63,16 +66,32 @@ class ChangedPrograms:
 
     def with_changes(self, changes: Mapping[str, Any]) -> ModelledProgram:
         """Models the program with some changes; raises a `ValueError` if it cannot have them."""
-        changes, dtype, graph = dict(changes), None, self._model.graph
-        if self._variants is not None and "dtype" in changes:
-            dtype = changes.pop("dtype")
-            graph = self._in_dtype(dtype)
-        num_stages = changes.pop("pipeline_stages", None)
-        options = replace(self._model.options, **changes)
+        dtype, num_stages, options = self._taken_apart(changes)
         if num_stages is not None:
             return self._pipelined(dtype, num_stages, options)
+        graph = self._model.graph if dtype is None else self._in_dtype(dtype)
         read = replace(self._as_read(graph, options), options=options)
-        return _after(MODEL_PASSES[len(READING_PASSES) :], read)
+        return after_passes(MODEL_PASSES[len(READING_PASSES) :], read)
+
+    def cannot_fit(self, changes: Mapping[str, Any]) -> bool:
+        """Whether what layers keep is by itself more than the stages of a new pipeline may have.
+
+        With activations that are computed again, or variables that may be in remote memory, this
+        is not known before the pipeline is modelled. Raises a `ValueError` as `with_changes` does.
+        """
+        dtype, num_stages, options = self._taken_apart(changes)
+        if num_stages is None or options.recomputation or options.pipeline is not None:
+            return False
+        return not self._pipelines(dtype, num_stages, options).balance(usable_share=1.0).fits
+
+    def _taken_apart(
+        self, changes: Mapping[str, Any]
+    ) -> tuple[str | None, int | None, CostOptions]:
+        """Returns what a model is written again for: its dtype and stages, and the options."""
+        changes = dict(changes)
+        dtype = changes.pop("dtype", None) if self._variants is not None else None
+        num_stages = changes.pop("pipeline_stages", None)
+        return dtype, num_stages, replace(self._model.options, **changes)
 
     def _as_read(self, graph: Graph, options: CostOptions) -> ModelledProgram:
         """Returns the program after the first passes."""
@@ -84,7 +103,7 @@ class ChangedPrograms:
         model = ModelledProgram(
             name=before.name, graph=graph, target=before.target, options=options
         )
-        read = _after(READING_PASSES, model)
+        read = after_passes(READING_PASSES, model)
         self._read.append((graph, shared, read))
         return read
 
@@ -134,22 +153,51 @@ class ChangedPrograms:
         self, dtype: str | None, num_stages: int, options: CostOptions
     ) -> ModelledProgram:
         """Models the pipeline that `suggest_pipeline` would suggest, as it would run."""
+        model, found = self._model, self._pipelines(dtype, num_stages, options)
+        ends = found.balanced().ends
+        read = found.read(ends)
+        pipeline = options.pipeline or Pipeline(device_mapping=(0, 1))
+        options = replace(
+            options, pipeline=replace(pipeline, device_mapping=tuple(range(num_stages)))
+        )
+        if not _are_read_alike(read.options, options):
+            return model_graph(model.name, read.graph, model.target, options)
+        read = replace(read, name=model.name, options=options)
+        return after_passes(MODEL_PASSES[len(READING_PASSES) :], read)
+
+    def _pipelines(self, dtype: str | None, num_stages: int, options: CostOptions) -> Pipelines:
+        """Returns the pipelines of so many stages; raises a `ValueError` if there are none."""
         model, step = self._model, self._by_layer(dtype)
         if step is None:
             raise ValueError(f"The layers cannot be assigned to {num_stages} stages.")
-        pipeline = options.pipeline or Pipeline(device_mapping=(0, 1))
-        pipeline = replace(pipeline, device_mapping=tuple(range(num_stages)))
-        options = replace(options, pipeline=pipeline)
-        found = balanced_pipeline(
+        for known, known_options, pipelines in self._known_pipelines:
+            if known == (dtype, num_stages) and known_options == options:
+                return pipelines
+        pipeline = options.pipeline
+        found = Pipelines(
             step,
+            self._layers(step, options),
             num_stages,
             target=model.target,
-            schedule=pipeline.schedule,
+            schedule=PipelineSchedule.Grouped if pipeline is None else pipeline.schedule,
             training=is_training_step(model.graph),
             options=options,
         )
-        graph = graph_in_stages(step.graph, found.after.ends)
-        return model_graph(model.name, graph, model.target, options)
+        self._known_pipelines.append(((dtype, num_stages), options, found))
+        return found
+
+    def _layers(self, step: LayeredStep, options: CostOptions) -> tuple[LayerCost, ...]:
+        # A layer by itself takes the same for any number of micro-batches that are added up.
+        count = min(options.gradient_accumulation_count, 2)
+        options = replace(
+            options, pipeline=None, gradient_accumulation_count=count, steps_per_execution=count
+        )
+        for known, known_options, layers in self._known_layers:
+            if known is step and known_options == options:
+                return layers
+        layers = layer_costs(step, self._model.target, options)
+        self._known_layers.append((step, options, layers))
+        return layers
 
     def _in_dtype(self, dtype: str) -> Graph:
         assert self._variants is not None, "only models are written again"
@@ -167,9 +215,11 @@ class ChangedPrograms:
         return self._layered[dtype]
 
 
-def _after(
-    passes: Sequence[Callable[[ModelledProgram], ModelledProgram]], model: ModelledProgram
-) -> ModelledProgram:
-    for model_pass in passes:
-        model = model_pass(model)
-    return model
+def _are_read_alike(one: CostOptions, other: CostOptions) -> bool:
+    """Whether the first passes do the same, which see no more than if there are micro-batches."""
+    several = [options.gradient_accumulation_count > 1 for options in (one, other)]
+    return several[0] == several[1] and other == replace(
+        one,
+        gradient_accumulation_count=other.gradient_accumulation_count,
+        steps_per_execution=other.steps_per_execution,
+    )

@@ -135,8 +135,11 @@ class _Search:
     def _least(self, candidates: Sequence[Mapping[str, Any]]) -> Iterator[Fix]:
         """Yields the first of some changes, each going further, that fits; else what helps most."""
         best: Fix | None = None
-        for changes in candidates:
+        for k, changes in enumerate(candidates):
             try:
+                # The last one is modelled in any case, as the one that gets nearest.
+                if k + 1 < len(candidates) and self._changed.cannot_fit(changes):
+                    continue
                 changed = self._changed.with_changes(changes)
             except ValueError:
                 break  # a stage has no more layers to be cut between
@@ -148,10 +151,10 @@ class _Search:
                 not best.fits and _is_better(fix, best.max_tile_bytes, self._model)
             ):
                 best = fix
-            if fix.max_tile_bytes > self._model.memory.max_tile_bytes and not (
+            if fix.max_tile_bytes >= self._model.memory.max_tile_bytes and not (
                 ON_MORE_IPUS & changes.keys()
             ):
-                break  # a step further would lead further away
+                break  # a step further would lead no nearer
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
 

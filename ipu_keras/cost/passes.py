@@ -5,7 +5,7 @@ the next one, and says which module does its work.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -410,9 +410,7 @@ def keep_what_costs_more_to_drop(model: ModelledProgram) -> ModelledProgram:
         return model
     # The repetition has code and vertex state of its own, always live, while what is dropped may
     # not be there when the tile is fullest.
-    kept = replace(model, program=model.kept, kept=None)
-    for model_pass in PLACING_PASSES:
-        kept = model_pass(kept)
+    kept = after_passes(PLACING_PASSES, replace(model, program=model.kept, kept=None))
     if kept.memory.max_tile_bytes <= model.memory.max_tile_bytes:
         return kept
     return replace(model, kept=None)
@@ -487,7 +485,17 @@ def model_graph(
     """
     options = CostOptions() if options is None else options
     model = ModelledProgram(name=name, graph=graph, target=target, options=options)
-    for model_pass in MODEL_PASSES:
+    return after_passes(MODEL_PASSES, model, around=around)
+
+
+def after_passes(
+    passes: Iterable[Callable[[ModelledProgram], ModelledProgram]],
+    model: ModelledProgram,
+    *,
+    around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+) -> ModelledProgram:
+    """Runs some passes over a program, one after the other."""
+    for model_pass in passes:
         with around(model_pass.__name__.replace("_", " ")):
             model = model_pass(model)
     return model

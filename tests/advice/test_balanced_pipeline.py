@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ipu_keras.advice.balanced_pipeline import (
     USABLE_SHARE,
     LayerCost,
+    Pipelines,
     balance,
     balanced_pipeline,
     layer_costs,
-    planned_split,
     split_at,
 )
 from ipu_keras.cost.cost_options import CostOptions
@@ -30,6 +30,11 @@ TINY = GC200.with_numbers(num_tiles=1, tile_bytes=round(100 / USABLE_SHARE) + 1)
 def by_layer(step):
     stages = {one.stage for one in step.ops if one.stage is not None}
     return LayeredStep(graph=step, num_layers=len(stages))
+
+
+def planned_split(step, ends, **given):
+    costs = layer_costs(by_layer(step), given["target"], given["options"])
+    return Pipelines(by_layer(step), costs, len(ends), **given).planned(ends)
 
 
 def layers(*cycles, variables=0, activations=0, crossing=0):
