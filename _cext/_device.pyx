@@ -13,8 +13,10 @@ import os
 
 import tensorflow
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc
 from cpython.pycapsule cimport PyCapsule_New
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strcmp, strlen, strncmp
@@ -74,14 +76,20 @@ cdef extern from *:
 cdef extern from *:
     """
     typedef struct TF_Status TF_Status;
-    typedef struct TF_Buffer TF_Buffer;
+    typedef struct TF_Buffer {
+        const void* data;
+        size_t length;
+        void (*data_deallocator)(void* data, size_t length);
+    } TF_Buffer;
     typedef struct TFE_Context TFE_Context;
     typedef struct TFE_Op TFE_Op;
     typedef struct TFE_OpAttrs TFE_OpAttrs;
     typedef struct TFE_TensorHandle TFE_TensorHandle;
     """
     ctypedef struct TF_Status
-    ctypedef struct TF_Buffer
+    ctypedef struct TF_Buffer:
+        const void* data
+        size_t length
     ctypedef struct TFE_Context
     ctypedef struct TFE_Op
     ctypedef struct TFE_OpAttrs
@@ -92,6 +100,8 @@ cdef enum:
     TF_INVALID_ARGUMENT = 3
     TF_FAILED_PRECONDITION = 9
     TF_UNIMPLEMENTED = 12
+    TF_INTERNAL = 13
+    TF_HALF = 19
     TF_RESOURCE = 20
     TF_VARIANT = 21
     TFE_CUSTOM_DEVICE_VERSION = 4
@@ -121,6 +131,8 @@ cdef struct TensorFlow:
     void (*TF_SetStatus)(TF_Status*, int, const char*) noexcept nogil
     int (*TF_GetCode)(const TF_Status*) noexcept nogil
     size_t (*TF_DataTypeSize)(int) noexcept nogil
+    TF_Buffer* (*TF_NewBuffer)() noexcept nogil
+    void (*TF_DeleteBuffer)(TF_Buffer*) noexcept nogil
     TFE_Op* (*TFE_NewOp)(TFE_Context*, const char*, TF_Status*) noexcept nogil
     void (*TFE_DeleteOp)(TFE_Op*) noexcept nogil
     const char* (*TFE_OpGetName)(const TFE_Op*, TF_Status*) noexcept nogil
@@ -129,6 +141,7 @@ cdef struct TensorFlow:
     const char* (*TFE_OpGetDevice)(const TFE_Op*, TF_Status*) noexcept nogil
     const TFE_OpAttrs* (*TFE_OpGetAttrs)(const TFE_Op*) noexcept nogil
     void (*TFE_OpAddAttrs)(TFE_Op*, const TFE_OpAttrs*) noexcept nogil
+    void (*TFE_OpAttrsSerialize)(const TFE_OpAttrs*, TF_Buffer*, TF_Status*) noexcept nogil
     void (*TFE_OpAddInput)(TFE_Op*, TFE_TensorHandle*, TF_Status*) noexcept nogil
     int (*TFE_OpGetFlatInputCount)(const TFE_Op*, TF_Status*) noexcept nogil
     TFE_TensorHandle* (*TFE_OpGetFlatInput)(const TFE_Op*, int, TF_Status*) noexcept nogil
@@ -193,6 +206,8 @@ cdef int find_tensorflow() except -1:
     find_symbol(lib, <void**> &tf.TF_SetStatus, "TF_SetStatus")
     find_symbol(lib, <void**> &tf.TF_GetCode, "TF_GetCode")
     find_symbol(lib, <void**> &tf.TF_DataTypeSize, "TF_DataTypeSize")
+    find_symbol(lib, <void**> &tf.TF_NewBuffer, "TF_NewBuffer")
+    find_symbol(lib, <void**> &tf.TF_DeleteBuffer, "TF_DeleteBuffer")
     find_symbol(lib, <void**> &tf.TFE_NewOp, "TFE_NewOp")
     find_symbol(lib, <void**> &tf.TFE_DeleteOp, "TFE_DeleteOp")
     find_symbol(lib, <void**> &tf.TFE_OpGetName, "TFE_OpGetName")
@@ -201,6 +216,7 @@ cdef int find_tensorflow() except -1:
     find_symbol(lib, <void**> &tf.TFE_OpGetDevice, "TFE_OpGetDevice")
     find_symbol(lib, <void**> &tf.TFE_OpGetAttrs, "TFE_OpGetAttrs")
     find_symbol(lib, <void**> &tf.TFE_OpAddAttrs, "TFE_OpAddAttrs")
+    find_symbol(lib, <void**> &tf.TFE_OpAttrsSerialize, "TFE_OpAttrsSerialize")
     find_symbol(lib, <void**> &tf.TFE_OpAddInput, "TFE_OpAddInput")
     find_symbol(lib, <void**> &tf.TFE_OpGetFlatInputCount, "TFE_OpGetFlatInputCount")
     find_symbol(lib, <void**> &tf.TFE_OpGetFlatInput, "TFE_OpGetFlatInput")
@@ -235,9 +251,17 @@ cdef const char* HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 cdef const char* PREFIX = "/job:localhost/replica:0/task:0/device:IPU:"
 cdef size_t PREFIX_LENGTH = strlen(PREFIX)
 
+# What the host runs in place of a function, as it was found in a configuration.
+cdef struct Substitute:
+    int64_t configuration
+    char* name
+
 cdef struct Program:
     char* name
+    # Those that are run as they are, and whose executions are shown apart.
+    int64_t is_registered
     int64_t num_executions
+    Substitute* substitute
     Program* next
 
 cdef struct Counters:
@@ -251,6 +275,10 @@ cdef struct Counters:
 cdef struct DeviceState:
     char* name
     int64_t is_configured
+    # How often it was configured: what was found before may not hold any longer.
+    int64_t configuration
+    # Says what the host runs in place of a function or an operation; NULL for what it is given.
+    PyObject* substitutes
     # Only an error path takes the lock: it guards the text, not the flag.
     pthread_mutex_t refusal_lock
     char* refusal
@@ -309,7 +337,9 @@ cdef bint writes_variables(const char* op_name) noexcept nogil:
     return strncmp(op_name, "Assign", 6) == 0
 
 
-cdef void count_execution(DeviceState* device, const char* name) noexcept nogil:
+cdef void count_execution(
+    DeviceState* device, const char* name, Program* program
+) noexcept nogil:
     if not is_function(name):
         atomic_add(&device.counters.num_operations, 1)
         if writes_variables(name):
@@ -318,9 +348,28 @@ cdef void count_execution(DeviceState* device, const char* name) noexcept nogil:
     atomic_add(&device.counters.num_function_calls, 1)
     # What a function does is not known here.
     atomic_add(&device.num_writes, 1)
-    cdef Program* program = find_program(device, name)
     if program != NULL:
         atomic_add(&program.num_executions, 1)
+
+
+cdef Program* program_called(DeviceState* device, bytes name) except NULL:
+    """The function of that name, made if it is not known yet."""
+    cdef Program* program = find_program(device, name)
+    if program != NULL:
+        return program
+    program = <Program*> PyMem_RawCalloc(1, sizeof(Program))
+    if program == NULL:
+        raise MemoryError
+    try:
+        program.name = duplicate(name.decode())
+    except MemoryError:
+        PyMem_RawFree(program)
+        raise
+    # Writers hold the GIL from the search to the end, readers need no lock.
+    cdef Program** bucket = &device.programs[bucket_of(name)]
+    program.next = bucket[0]
+    atomic_publish(<void**> bucket, program)
+    return program
 
 
 cdef bint refused(DeviceState* device, TF_Status* status) noexcept nogil:
@@ -536,15 +585,94 @@ cdef void execute_constant(
     num_outputs[0] = 1
 
 
+cdef void set_failure(object error, TF_Status* status) noexcept:
+    """Has TensorFlow raise an error that Python met in a callback."""
+    cdef bytes message = f"{type(error).__name__}: {error}".encode()
+    tf.TF_SetStatus(status, TF_INTERNAL, message)
+
+
+cdef Substitute* find_substitute(
+    DeviceState* device, const char* name, TF_Status* status
+) noexcept with gil:
+    """Asks what the host runs in place of a function, and notes it for later calls."""
+    cdef int64_t configuration = atomic_read(&device.configuration)
+    cdef Substitute* found
+    cdef Program* program
+    try:
+        substitute = (<object> device.substitutes).of_function((<bytes> name).decode())
+        program = program_called(device, name)
+        found = <Substitute*> PyMem_RawCalloc(1, sizeof(Substitute))
+        if found == NULL:
+            raise MemoryError
+        found.configuration = configuration
+        found.name = program.name if substitute is None else duplicate(substitute)
+        # The one before stays: calls that go on may still read it.
+        atomic_publish(<void**> &program.substitute, found)
+        return found
+    except BaseException as error:
+        set_failure(error, status)
+        return NULL
+
+
+cdef const char* function_on_host(
+    DeviceState* device, const char* name, Program* program, TF_Status* status
+) noexcept nogil:
+    """What the host runs for a function, of which `program` is known; NULL with an error."""
+    cdef Substitute* found = NULL
+    if device.substitutes == NULL:
+        return name
+    if program != NULL:
+        if atomic_read(&program.is_registered):
+            return name
+        found = <Substitute*> atomic_take(<void**> &program.substitute)
+    if found == NULL or found.configuration != atomic_read(&device.configuration):
+        found = find_substitute(device, name, status)
+    return NULL if found == NULL else found.name
+
+
+cdef bint may_compute_halves(const TFE_Op* op, const char* name, TF_Status* status) noexcept nogil:
+    """Whether an operation is given halves, or casts, which tells only from what to what."""
+    cdef int index
+    cdef int num_inputs = tf.TFE_OpGetFlatInputCount(op, status)
+    for index in range(num_inputs):
+        if tf.TFE_TensorHandleDataType(tf.TFE_OpGetFlatInput(op, index, status)) == TF_HALF:
+            return True
+    return strcmp(name, "Cast") == 0
+
+
+cdef TFE_Op* op_of_substitute(
+    DeviceState* device, const TFE_Op* op, TFE_Context* context, TF_Status* status
+) noexcept with gil:
+    """A call of what the host runs in place of an operation; NULL if that runs as it is."""
+    cdef TF_Buffer* attributes = tf.TF_NewBuffer()
+    cdef bytes name
+    try:
+        tf.TFE_OpAttrsSerialize(tf.TFE_OpGetAttrs(op), attributes, status)
+        if tf.TF_GetCode(status) != TF_OK:
+            return NULL
+        substitute = (<object> device.substitutes).of_operation(
+            PyBytes_FromStringAndSize(<const char*> attributes.data, attributes.length))
+        if substitute is None:
+            return NULL
+        name = substitute.encode()
+        return tf.TFE_NewOp(context, name, status)
+    except BaseException as error:
+        set_failure(error, status)
+        return NULL
+    finally:
+        tf.TF_DeleteBuffer(attributes)
+
+
 cdef void forward(
-    DeviceState* device, const TFE_Op* op, TFE_Op* host_op, TFE_TensorHandle** outputs,
-    int* num_outputs, TF_Status* status
+    DeviceState* device, const TFE_Op* op, TFE_Op* host_op, bint has_attributes,
+    TFE_TensorHandle** outputs, int* num_outputs, TF_Status* status
 ) noexcept nogil:
     """Runs `op` on the host's tensors as `host_op`."""
     tf.TFE_OpSetDevice(host_op, HOST, status)
     if tf.TF_GetCode(status) != TF_OK:
         return
-    tf.TFE_OpAddAttrs(host_op, tf.TFE_OpGetAttrs(op))
+    if has_attributes:
+        tf.TFE_OpAddAttrs(host_op, tf.TFE_OpGetAttrs(op))
     add_host_inputs(device, op, host_op, status)
     if tf.TF_GetCode(status) != TF_OK:
         return
@@ -562,16 +690,29 @@ cdef void execute(
     if strcmp(name, "_EagerConst") == 0:
         execute_constant(device, op, context, outputs, num_outputs, status)
         return
-    # Keeping one op per thread and resetting it saves 0.2 of about 8 microseconds,
-    # and would tie its inputs or the context to the life of the thread.
-    cdef TFE_Op* host_op = tf.TFE_NewOp(context, name, status)
+    cdef TFE_Op* host_op = NULL
+    cdef const char* host_name = name
+    cdef Program* program = NULL
+    if is_function(name):
+        program = find_program(device, name)
+        host_name = function_on_host(device, name, program, status)
+    elif device.substitutes != NULL and may_compute_halves(op, name, status):
+        host_op = op_of_substitute(device, op, context, status)
     if tf.TF_GetCode(status) != TF_OK:
         return
-    forward(device, op, host_op, outputs, num_outputs, status)
+    # What was made in place of an operation has the attributes in it.
+    cdef bint has_attributes = host_op == NULL
+    if host_op == NULL:
+        # Keeping one op per thread and resetting it saves 0.2 of about 8 microseconds,
+        # and would tie its inputs or the context to the life of the thread.
+        host_op = tf.TFE_NewOp(context, host_name, status)
+        if tf.TF_GetCode(status) != TF_OK:
+            return
+    forward(device, op, host_op, has_attributes, outputs, num_outputs, status)
     tf.TFE_DeleteOp(host_op)
     if tf.TF_GetCode(status) != TF_OK:
         return
-    count_execution(device, name)
+    count_execution(device, name, program)
     wrap_outputs(context, device, outputs, num_outputs[0], status)
 
 
@@ -654,12 +795,17 @@ cdef class CustomDevice:
 
     Args:
         name: Full name, "/job:localhost/replica:0/task:0/device:IPU:<ordinal>".
+        substitutes: Says what the host runs in place of what it is given. Its method
+            `of_function` takes the name of a function, `of_operation` the attributes of an
+            operation that may compute halves, a serialized `NameAttrList`. They return the name
+            of a function, or `None`. With `None` all runs as it is.
     """
 
     cdef DeviceState* _state
     cdef bint _is_shared
+    cdef object _substitutes
 
-    def __cinit__(self, str name not None):
+    def __cinit__(self, str name not None, substitutes=None):
         if not name.startswith(PREFIX.decode()):
             raise ValueError(
                 f"`name` must be {PREFIX.decode()!r} and an ordinal. Received: name={name!r}")
@@ -667,6 +813,8 @@ cdef class CustomDevice:
         if self._state == NULL:
             raise MemoryError
         pthread_mutex_init(&self._state.refusal_lock, NULL)
+        self._substitutes = substitutes
+        self._state.substitutes = NULL if substitutes is None else <PyObject*> substitutes
         self._state.name = duplicate(name)
         self._state.refusal = duplicate(f"{name} is not configured.")
         self._state.callbacks = TFE_CustomDevice(
@@ -695,6 +843,7 @@ cdef class CustomDevice:
             while self._state.programs[bucket] != NULL:
                 program = self._state.programs[bucket]
                 self._state.programs[bucket] = program.next
+                # It has no substitute: it is one of a device that never ran anything.
                 PyMem_RawFree(program.name)
                 PyMem_RawFree(program)
 
@@ -706,6 +855,7 @@ cdef class CustomDevice:
         """
         if not self._is_shared:
             self._is_shared = True
+            Py_INCREF(self._substitutes)
             self._state.next = devices
             atomic_publish(<void**> &devices, self._state)
         return (
@@ -714,7 +864,8 @@ cdef class CustomDevice:
         )
 
     def configure(self):
-        """Lets the device run ops."""
+        """Lets the device run ops; asks again what the host runs in place of functions."""
+        atomic_add(&self._state.configuration, 1)
         atomic_write(&self._state.is_configured, 1)
 
     def refuse(self, str reason not None):
@@ -733,28 +884,14 @@ cdef class CustomDevice:
         atomic_write(&self._state.is_configured, 0)
 
     def register_program(self, str name not None):
-        """Counts the executions of one function separately from now on.
+        """Runs one function as it is, and counts its executions separately, from now on.
 
         Registering a name again changes nothing.
 
         Args:
             name: The function's name in the eager context.
         """
-        cdef bytes encoded = name.encode()
-        if find_program(self._state, encoded) != NULL:
-            return
-        cdef Program* program = <Program*> PyMem_RawCalloc(1, sizeof(Program))
-        if program == NULL:
-            raise MemoryError
-        try:
-            program.name = duplicate(name)
-        except MemoryError:
-            PyMem_RawFree(program)
-            raise
-        # Writers hold the GIL from here to the end, readers need no lock.
-        cdef Program** bucket = &self._state.programs[bucket_of(encoded)]
-        program.next = bucket[0]
-        atomic_publish(<void**> bucket, program)
+        atomic_write(&program_called(self._state, name.encode()).is_registered, 1)
 
     def counters(self):
         """Everything counted since the last reset, by name."""
@@ -780,7 +917,8 @@ cdef class CustomDevice:
         for bucket in range(NUM_PROGRAM_BUCKETS):
             program = self._state.programs[bucket]
             while program != NULL:
-                executions[program.name.decode()] = atomic_read(&program.num_executions)
+                if atomic_read(&program.is_registered):
+                    executions[program.name.decode()] = atomic_read(&program.num_executions)
                 program = program.next
         return executions
 

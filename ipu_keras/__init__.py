@@ -39,6 +39,7 @@ from ipu_keras import serving as serving
 from ipu_keras import sharding as sharding
 from ipu_keras import utils as utils
 from ipu_keras.device import DRIVER
+from ipu_keras.host.substitutes import SubstitutesOfHalves
 from ipu_keras.keras import layers as layers
 from ipu_keras.keras import losses as losses
 from ipu_keras.machine.system import SYSTEM
@@ -71,6 +72,7 @@ from ipu_keras.optimizers import sharded_optimizer as sharded_optimizer
 setattr(ops, "pipelining_ops", pipelining_ops)  # noqa: B010
 
 # The devices of TensorFlow follow the configuration of the system from now on.
+DRIVER.have_run_instead(SubstitutesOfHalves)
 SYSTEM.connect(DRIVER)
 DRIVER.install()
 

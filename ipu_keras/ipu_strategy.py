@@ -20,7 +20,6 @@ from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
 from ipu_keras.functions.replicated_function import ReplicatedFunction
 from ipu_keras.hooks.tensorflow.eager import replace_iterators
-from ipu_keras.host.halves import computes_halves
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
@@ -90,15 +89,14 @@ class IPUStrategy(tf.distribute.Strategy):
         self.enable_keras_extensions = has_extensions
         # All are by the user's function, and weak, so that a function that is dropped is freed:
         # its programs, its function for all replicas, and for XLA, which may not compile it as a
-        # whole, the same function in parts; and, by what it is called with, what computes its
-        # halves as an IPU does, and stops where one would.
+        # whole, the same function in parts; and, by what it is called with, what exceptions stop.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._prepared: weakref.WeakKeyDictionary[Any, dict[Any, Any]]
-        self._prepared = weakref.WeakKeyDictionary()
+        self._watched: weakref.WeakKeyDictionary[Any, dict[Any, Any]]
+        self._watched = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -220,12 +218,11 @@ class IPUStrategy(tf.distribute.Strategy):
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
-                # Asked first, as TensorFlow warns only of functions that it traces when called.
-                if replicated is None and self._ipu_device:
-                    self._prepare(fn, key, concrete, args, kwargs)
+                if replicated is None and self._ipu_device and SYSTEM.numerics.stops_at:
+                    self._watch(fn, key, args, kwargs)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
-        call = self._prepared[fn].get(key) or self._in_parts.get(fn, fn)
+        call = self._watched[fn].get(key) or self._in_parts.get(fn, fn)
         if replicated is not None:
             call = functools.partial(replicated, functools.partial(programs.prepared, key))
         synthetic = programs.synthetic(key)
@@ -239,21 +236,19 @@ class IPUStrategy(tf.distribute.Strategy):
         replicated = self._replicated_function(fn)
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
-    def _prepare(self, fn: Any, key: Any, concrete: Any, args, kwargs) -> None:
-        """Notes what is called instead of a function whose halves or exceptions are an IPU's."""
-        if not (SYSTEM.numerics.stops_at or computes_halves(concrete)):
-            return
+    def _watch(self, fn: Any, key: Any, args, kwargs) -> None:
+        """Notes what is called instead of a function, so that exceptions stop it."""
         concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
         prepared = self._programs[fn].prepared(key, concrete)
         # Not with the function, which would keep itself alive.
         signature = None if concrete is fn else inspect.signature(fn.python_function)
-        self._prepared[fn][key] = functools.partial(
+        self._watched[fn][key] = functools.partial(
             _called_with_defaults, concrete, prepared, signature
         )
 
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
-            self._prepared[fn] = {}
+            self._watched[fn] = {}
             self._programs[fn] = FunctionPrograms(
                 fn, self._call_in_replica, self._ipu_device, compile_program=compiled
             )

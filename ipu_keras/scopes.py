@@ -17,6 +17,7 @@ from ipu_keras.tracing.frontend_attributes import (
     STOCHASTIC_ROUNDING,
     attribute_from_now_on,
     attributed,
+    attributed_eagerly,
 )
 from ipu_keras.tracing.poplar_operation import OUTSIDE_COMPILATION, poplar_operation
 
@@ -195,8 +196,8 @@ def frontend_attribute(
     """Gives operations of a graph an attribute for the compiler.
 
     Operations have the attributes of all scopes that they are in, the innermost one's of each
-    name. They are in the attribute `_XlaFrontendAttributes` of an operation. Executed eagerly,
-    operations have none.
+    name. They are in the attribute `_XlaFrontendAttributes` of an operation. What runs eagerly is
+    computed as the attributes of the scopes around it say.
 
     Args:
         attribute_name: Name of the attribute.
@@ -211,7 +212,8 @@ def frontend_attribute(
     if restore_to is not None:
         _text("restore_to", restore_to)
     if tf.executing_eagerly():
-        yield
+        with attributed_eagerly(name, value):
+            yield
         return
     graph = tf.compat.v1.get_default_graph()
     try:
@@ -228,8 +230,9 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
 
     It holds for the operations of a graph, and for functions, loops and branches that they call,
     but where these are in a scope of their own. Gradients are in the scopes in which they are
-    computed. What runs eagerly rounds to the nearest. It changes no costs, as an IPU rounds
-    either way in the same time.
+    computed. It holds for operations that run eagerly on an IPU device as well, and not for
+    functions that are called eagerly, which have scopes within them. It changes no costs, as an
+    IPU rounds either way in the same time.
 
     Args:
         override: Whether to round stochastically, as `IPUConfig.floating_point_behaviour.esr` does;

@@ -3,10 +3,13 @@
 import collections
 import random
 
+import keras
 import numpy as np
 import onnx_files
 import onnx_values
 import pytest
+import random_training
+import tensorflow as tf
 from correct_calls import correct_calls
 from isolated import Crash, isolated
 from random_graphs import random_graph
@@ -44,6 +47,15 @@ def test_a_difference_is_seen(monkeypatch):
     assert "nudged" in text
 
 
+def test_noise_reaches_an_optimizer_whose_losses_are_scaled():
+    inner = keras.optimizers.SGD(1.0)
+    random_training._add_noise(inner, 0.25)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=1.0)
+    weight = keras.Variable([0.0, 0.0])
+    optimizer.apply([tf.constant([1.0, 1.0])], [weight])
+    np.testing.assert_array_equal(np.abs(weight.numpy() + 1), 0.25)
+
+
 def test_a_seed_is_always_the_same_case():
     assert str(random_case(11)) == str(random_case(11))
     assert len({str(random_case(seed)) for seed in range(50)}) == 50
@@ -67,10 +79,10 @@ def test_a_wrong_operation_of_onnx_is_seen(monkeypatch):
         return [each + np.ones_like(each) for each in before(*arguments)]
 
     monkeypatch.setattr(onnx_values, "computed", with_a_slip)
-    assert "right is" in onnx_values.difference(graphs[0])
+    assert "right is" in onnx_values.difference(graphs[2])
     monkeypatch.setattr(onnx_values, "RATE", 2 * onnx_values.RATE)
     monkeypatch.setattr("ipu_keras.popart.ConstSGD", lambda rate: popart.SGD({}))
-    assert "gradient of" in onnx_values.difference_in_training(graphs[0], 0)
+    assert "gradient of" in onnx_values.difference_in_training(graphs[2], 2)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -14,6 +14,10 @@ from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 LARGEST = 65504.0
 
 
+def momentum(rate):
+    return tf.compat.v1.train.MomentumOptimizer(rate, 0.0)
+
+
 def halves(*values):
     return np.float16(values)
 
@@ -106,3 +110,25 @@ def test_a_scaled_loss_sees_an_overflow(configure, dynamic):
     if dynamic:
         assert float(optimizer.dynamic_scale) == 2.0**14
     assert np.isfinite(model.get_weights()[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "jit"), [(tf.compat.v1.train.GradientDescentOptimizer, False), (momentum, True)]
+)
+def test_optimizers_of_tensorflow_1(configure, monkeypatch, make, jit):
+    """The weight of -6e4 moves by -100 times 100, twice, and cannot; where it can it does."""
+    configure(1)
+    monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "0" if jit else "64")
+    with tf.Graph().as_default():
+
+        def step():
+            weight = tf.compat.v1.get_variable(
+                "weight", initializer=halves(-6e4, 100), use_resource=True
+            )
+            return make(100.0).minimize(100 * tf.reduce_sum(weight))
+
+        repeated = compiled(lambda: loops.repeat(2, step), [])
+        session = opened()
+        session.run(repeated)
+        [weight] = tf.compat.v1.global_variables()[:1]
+        np.testing.assert_array_equal(session.run(weight), halves(-LARGEST, -19904))

@@ -23,9 +23,15 @@ OPSETS = [11, 11, 13, 15, 17, 18]
 # Larger numbers lose what they differ by.
 _LARGEST = 1e4
 
-_SMOOTH = ["Tanh", "Sigmoid", "Erf", "Softplus", "Softsign", "Sin", "Cos", "Neg", "Identity"]
-_KINKED = ["Relu", "Elu", "Selu", "LeakyRelu", "Abs", "HardSigmoid", "ThresholdedRelu"]
-_STEPS = ["Ceil", "Floor", "Sign", "Round"]
+_SMOOTH = [
+    *("Tanh", "Sigmoid", "Erf", "Softplus", "Softsign", "Sin", "Cos", "Neg", "Identity"),
+    *("Atan", "Sinh", "Asinh", "Exp", "Cosh", "Mish"),
+]
+_KINKED = [
+    *("Relu", "Elu", "Selu", "LeakyRelu", "Abs", "HardSigmoid", "ThresholdedRelu"),
+    *("Celu", "HardSwish"),
+]
+_STEPS = ["Ceil", "Floor", "Sign", "Round", "Hardmax", "Shrink"]
 
 
 @dataclass
@@ -149,6 +155,9 @@ class _Drawn:
 
     def add(self, kind: str, *more: str, first: str | None = None, outputs: int = 1, **attributes):
         """Adds a node that takes the current tensor, unless the reference cannot compute it."""
+        # The reference takes later operations for those of an earlier opset as well.
+        if not onnx.defs.has(kind, self.graph.opset):
+            return
         taken = [self.current if first is None else first, *more]
         names = [f"t{len(self.graph.values)}_{k}" for k in range(outputs)]
         name = f"n{len(self.graph.nodes)}"
@@ -387,11 +396,149 @@ def _add_along_axis(drawn: _Drawn) -> None:
                 drawn.add(kind, outputs=2, axis=axis)
 
 
+def _add_transposed_convolution(drawn: _Drawn) -> None:
+    if drawn.array.ndim != 4:
+        return
+    kernel, strides = (drawn.random.choices([1, 2, 3], k=2) for _ in range(2))
+    pads = [drawn.random.randint(0, (n - 1) // 2) for n in kernel] * 2
+    further = [drawn.random.randint(0, n - 1) for n in strides]
+    drawn.add(
+        "ConvTranspose",
+        drawn.weight(drawn.array.shape[1], drawn.random.randint(1, 3), *kernel),
+        kernel_shape=kernel,
+        strides=strides,
+        pads=pads,
+        output_padding=further,
+    )
+
+
+def _add_recurrence(drawn: _Drawn) -> None:
+    if drawn.array.ndim != 3:
+        return
+    kind, gates = drawn.random.choice([("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+    size, width = drawn.random.randint(1, 4), drawn.array.shape[2]
+    weights = [drawn.weight(1, gates * size, width), drawn.weight(1, gates * size, size)]
+    if drawn.random.random() < 0.6:
+        weights.append(drawn.weight(1, 2 * gates * size))
+    options = {"hidden_size": size}
+    if kind == "GRU":
+        options["linear_before_reset"] = drawn.random.randint(0, 1)
+    drawn.add(kind, *weights, outputs=2, **options)
+
+
+def _add_depth_or_space(drawn: _Drawn) -> None:
+    if drawn.array.ndim != 4:
+        return
+    if drawn.array.shape[1] % 4 == 0:
+        drawn.add("DepthToSpace", blocksize=2, mode=drawn.random.choice(["DCR", "CRD"]))
+    elif not any(size % 2 for size in drawn.array.shape[2:]):
+        drawn.add("SpaceToDepth", blocksize=2)
+
+
+def _add_layer_normalization(drawn: _Drawn) -> None:
+    if not drawn.array.ndim or drawn.graph.opset < 17 or drawn.array.shape[-1] == 1:
+        return
+    width = drawn.array.shape[-1]
+    drawn.add("LayerNormalization", drawn.weight(width), drawn.weight(width), axis=-1)
+
+
+def _add_scatter(drawn: _Drawn) -> None:
+    if not drawn.array.ndim:
+        return
+    axis, shape = drawn.axis(), drawn.array.shape
+    if drawn.random.random() < 0.5:
+        indices = drawn.numbers.integers(-shape[axis], shape[axis], shape).astype(np.int64)
+        drawn.add("GatherElements", drawn.initialiser(indices), axis=axis)
+        return
+    # Which of two updates of one element counts is not defined.
+    reverse = np.arange(shape[axis])[::-1].reshape(-1, *[1] * (len(shape) - 1))
+    indices = np.moveaxis(
+        np.broadcast_to(reverse, np.moveaxis(drawn.array, axis, 0).shape), 0, axis
+    )
+    indices = drawn.initialiser(np.ascontiguousarray(indices, np.int64))
+    drawn.add("ScatterElements", indices, drawn.weight(*shape), axis=axis)
+
+
+def _add_power(drawn: _Drawn) -> None:
+    kind = drawn.random.choice(["Pow", "PRelu", "Reciprocal", "Sqrt", "Log"])
+    match kind:
+        case "Pow":
+            drawn.add(kind, drawn.initialiser(np.float32(drawn.random.choice([2, 3]))))
+        case "PRelu":
+            drawn.add(kind, drawn.weight(*drawn.any_shape()))
+        # What is trained gets other inputs than these.
+        case _ if not drawn.smooth and (drawn.array > 0.1).all():
+            drawn.add(kind)
+
+
+def _add_einsum(drawn: _Drawn) -> None:
+    if drawn.array.ndim != 3 or drawn.graph.opset < 12:
+        return
+    equation = drawn.random.choice(["abc,cd->abd", "abc,cd->adb", "abc,cb->ab", "abc,cd->da"])
+    rows = drawn.array.shape[2]
+    columns = drawn.array.shape[1] if "cb" in equation else drawn.random.randint(1, 3)
+    drawn.add("Einsum", drawn.weight(rows, columns), equation=equation)
+
+
+def _add_local_normalization(drawn: _Drawn) -> None:
+    # The reference counts samples for channels.
+    if drawn.array.ndim == 4 and drawn.array.shape[0] == drawn.array.shape[1]:
+        drawn.add("LRN", size=drawn.random.choice([1, 3, 5]), alpha=0.3, beta=0.6, bias=1.5)
+
+
+def _add_resize(drawn: _Drawn) -> None:
+    if drawn.array.ndim != 4:
+        return
+    factors = [1.0, 1.0, *drawn.random.choices([1.0, 2.0, 3.0], k=2)]
+    mode, how = drawn.random.choice(
+        [("nearest", "asymmetric"), ("linear", "half_pixel"), ("linear", "align_corners")]
+    )
+    scales = drawn.initialiser(np.float32(factors))
+    empty = drawn.initialiser(np.zeros(0, np.float32))
+    options = {"nearest_mode": "floor"} if mode == "nearest" else {}
+    drawn.add("Resize", empty, scales, mode=mode, coordinate_transformation_mode=how, **options)
+
+
+def _add_triangle(drawn: _Drawn) -> None:
+    if drawn.array.ndim >= 2 and drawn.graph.opset >= 14:
+        offset = drawn.initialiser(np.int64(drawn.random.randint(-2, 2)))
+        drawn.add("Trilu", offset, upper=drawn.random.randint(0, 1))
+
+
+def _add_comparison_of_numbers(drawn: _Drawn) -> None:
+    kind = drawn.random.choice(["Less", "Greater", "Equal", "LessOrEqual", "GreaterOrEqual"])
+    before = drawn.current
+    drawn.add(kind, drawn.weight(*drawn.any_shape()))
+    node = drawn.graph.nodes[-1] if drawn.graph.nodes else None
+    if node is not None and node.op_type == kind:
+        drawn.add("Where", before, drawn.weight(), first=node.output[0])
+
+
+def _add_cast(drawn: _Drawn) -> None:
+    kind = drawn.random.choice([onnx.TensorProto.INT32, onnx.TensorProto.BOOL])
+    drawn.add("Cast", to=kind)
+    if drawn.graph.nodes and drawn.graph.nodes[-1].op_type == "Cast":
+        drawn.add("Cast", first=drawn.graph.nodes[-1].output[0], to=onnx.TensorProto.FLOAT)
+
+
+def _add_reversal(drawn: _Drawn) -> None:
+    if drawn.array.ndim < 2:
+        return
+    steps, batch = drawn.array.shape[:2]
+    lengths = drawn.numbers.integers(1, steps + 1, batch).astype(np.int64)
+    drawn.add("ReverseSequence", drawn.initialiser(lengths), time_axis=0, batch_axis=1)
+
+
 _Draw = Callable[[_Drawn], None]
 _DRAWS: list[_Draw] = [
     *(_add_activation, _add_activation, _add_bias, _add_bias, _add_division, _add_product),
     *(_add_product, _add_convolution, _add_convolution, _add_pooling, _add_normalization),
     *(_add_softmax, _add_transposition, _add_shape, _add_reduction, _add_slice),
-    *(_add_concatenation, _add_gather),
+    *(_add_concatenation, _add_gather, _add_transposed_convolution, _add_recurrence),
+    *(_add_recurrence, _add_depth_or_space, _add_layer_normalization, _add_scatter, _add_power),
+    *(_add_einsum, _add_local_normalization, _add_resize, _add_triangle),
 ]
-_OTHER_DRAWS: list[_Draw] = [_add_comparison, _add_pad, _add_along_axis, _add_along_axis]
+_OTHER_DRAWS: list[_Draw] = [
+    *(_add_comparison, _add_pad, _add_along_axis, _add_along_axis, _add_cast, _add_reversal),
+    *(_add_comparison_of_numbers,),
+]

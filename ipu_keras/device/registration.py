@@ -6,10 +6,10 @@ device does with an op.
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -21,6 +21,19 @@ from ipu_keras.runtime import Engine
 from ipu_keras.settings.arguments import integer_in
 
 _NAME = re.compile(rf"(?:{TASK})?/?(?:device:)?IPU:(\d+)")
+
+
+class Substitutes(Protocol):
+    """Says what the host runs in place of what a device is given, see `CustomDevice`."""
+
+    def of_function(self, name: str) -> str | None:
+        """Returns the name of what runs in place of a function; `None` if that runs as it is."""
+
+    def of_operation(self, attributes: bytes) -> str | None:
+        """Returns the name of a function for the `NameAttrList` of an operation, or `None`."""
+
+    def forget(self) -> None:
+        """Says that the device may compute otherwise from now on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +68,12 @@ class IpuDevice:
     that was registered. One that is acquired begins with a new engine.
     """
 
-    def __init__(self, ordinal: int):
+    def __init__(self, ordinal: int, substitutes: Callable[["IpuDevice"], Substitutes]):
         self._ordinal = ordinal
         self._ipus: tuple[int, ...] = ()
-        self._custom_device = CustomDevice(f"{TASK}/device:IPU:{ordinal}")
+        self._substitutes = substitutes(self)
+        name = f"{TASK}/device:IPU:{ordinal}"
+        self._custom_device = CustomDevice(name, self._substitutes)
         self._engine = Engine()
 
     @property
@@ -96,7 +111,10 @@ class IpuDevice:
         self._custom_device.reset_counters()
 
     def register_program(self, name: str) -> None:
-        """Counts the executions of a function apart, by its name such as "__inference_step_42"."""
+        """Runs a function as it is, and counts its executions apart.
+
+        It is called by its name such as "__inference_step_42".
+        """
         self._custom_device.register_program(name)
 
     def __repr__(self) -> str:
@@ -109,6 +127,7 @@ class IpuDevice:
 
     def _configure(self, ipus: tuple[int, ...]) -> None:
         self._ipus = ipus
+        self._substitutes.forget()
         self._custom_device.configure()
 
     def _begin_anew(self) -> None:
@@ -136,10 +155,15 @@ class DeviceDriver:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self._substitutes: Callable[[IpuDevice], Substitutes] | None = None
         self._devices: dict[int, IpuDevice] = {}
         self._configured: tuple[str, ...] = ()
         self._acquired: tuple[str, ...] = ()
         self._extension = ContextExtension(lambda: self._configured, lambda: self._acquired)
+
+    def have_run_instead(self, substitutes: Callable[[IpuDevice], Substitutes]) -> None:
+        """Says, before there are devices, what makes the substitutes of one."""
+        self._substitutes = substitutes
 
     def install(self) -> None:
         """Refuses scopes of unconfigured devices, without initialising TensorFlow's context.
@@ -218,7 +242,8 @@ class DeviceDriver:
         """Returns the device `/device:IPU:k`, which need not be configured yet."""
         with self._lock:
             if ordinal not in self._devices:
-                self._devices[ordinal] = IpuDevice(ordinal)
+                assert self._substitutes is not None
+                self._devices[ordinal] = IpuDevice(ordinal, self._substitutes)
             return self._devices[ordinal]
 
     def _ordinal(self, device: str | int) -> int:

@@ -21,6 +21,8 @@ import tensorflow as tf
 
 from ipu_keras._device import address_of
 from ipu_keras._rounding import RoundingKeys, own_number, register
+from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
+from ipu_keras.host.fused_updates import update_of
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
 from ipu_keras.host.random_rounding import (
     NEXT_STEP,
@@ -37,7 +39,11 @@ from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attribute
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
+_RESOURCE = tf.resource.as_datatype_enum
 _LARGEST = 65504.0
+
+# What an IPU makes of NaN, and TensorFlow by the instruction of x86 for it.
+_INT32_LEAST = -(2**31)
 
 # What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
 _SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE, _INFINITE = range(4)
@@ -103,15 +109,13 @@ _AS_IT_IS = "="
 # What hands a key on to the functions that it calls; others draw one of the device's.
 _KEYED = CONTROL_FLOW | {"PartitionedCall", "StatefulPartitionedCall"}
 
+# An attribute of operations that compute halves and are not written anew, as those that round.
+LEFT_ALONE = "_ipu_left_alone"
+
 # The names of a key among what a function takes and returns.
 _KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
 
 _numbers = itertools.count()
-
-
-def computes_halves(concrete: Any) -> bool:
-    """Whether a traced function, or one that it calls, computes numbers of float16."""
-    return _HalvedFunctions().are_computed_in(concrete.inference_fn.name.decode())
 
 
 def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
@@ -123,14 +127,29 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
         numerics: How halves overflow on the device, and when they are rounded at random.
         keys: The stream of keys of the device, which has to live as long as the function may run.
     """
-    functions = _HalvedFunctions()
-    name = concrete.inference_fn.name.decode()
-    if not functions.are_computed_in(name):
-        return concrete
-    at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-    nanoo = numerics.shows_overflow
-    functions.rewritten(name, _Way(nanoo=nanoo, stream=keys.address, at_random=at_random))
-    return defined_like(concrete, functions.made)
+    definition = function_definition(concrete.inference_fn.name.decode())
+    # Where an overflow stops, it has to be seen when the execution is over.
+    numerics = replace(numerics, nanoo=numerics.shows_overflow)
+    made, called = definitions_with_halves(definition, numerics, keys)
+    return defined_like(concrete, made, called) if made else concrete
+
+
+def definitions_with_halves(
+    definition: Any, numerics: Numerics, keys: RoundingKeys
+) -> tuple[list[tuple[str, Any]], list[Any]]:
+    """Returns definitions of what a function calls and, the last, of itself, with its halves.
+
+    They are new `FunctionDef`s, each with the name of what it takes the place of. There are none
+    if the function computes no halves, as those that were made here. The second list has the
+    traced functions that these call besides, and that have to be kept. See `with_halves`.
+    """
+    name = definition.signature.name
+    functions = _HalvedFunctions({name: definition})
+    if functions.are_computed_in(name):
+        at_random = numerics.rounding is StochasticRoundingBehaviour.ON
+        way = _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random)
+        functions.rewritten(name, way)
+    return functions.made, functions.updates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,31 +174,64 @@ class _Way:
 
 
 class _HalvedFunctions:
-    """Functions that call each other, and what becomes of them."""
+    """Functions that call each other, and what becomes of them.
 
-    def __init__(self) -> None:
-        self._concerned: dict[str, bool] = {}
+    Args:
+        known: Definitions by their names; TensorFlow knows the others.
+    """
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self._known = known
+        self._concerned: dict[tuple[str, bool], bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
+        self._updates: dict[bytes, Any] = {}
         self.made: list[tuple[str, Any]] = []
 
-    def are_computed_in(self, name: str) -> bool:
-        """Whether a function, or one that it calls, computes halves."""
-        if name not in self._concerned:
-            self._concerned[name] = any(
-                _computes_halves(node)
-                or any(self.are_computed_in(called.name) for called in called_in(node))
-                for node in function_definition(name).node_def
+    @property
+    def updates(self) -> list[Any]:
+        """The traced functions that new ones call to update variables."""
+        return [*self._updates.values()]
+
+    def update_for(self, node: Any) -> str:
+        """Returns the name of what computes the new values of variables that a node updates."""
+        alike = type(node)(op=node.op)
+        for name, value in node.attr.items():
+            if name[0] != "_":
+                alike.attr[name].CopyFrom(value)
+        key = alike.SerializeToString(deterministic=True)
+        if key not in self._updates:
+            self._updates[key] = update_of(node)
+        return self._updates[key].inference_fn.name.decode()
+
+    def are_computed_in(self, name: str, in_xla: bool = False) -> bool:
+        """Whether a function, or one that it calls, computes halves, or what XLA has otherwise."""
+        definition = self._definition_of(name)
+        in_xla = in_xla or _is_for_xla(definition)
+        if (name, in_xla) not in self._concerned:
+            self._concerned[name, in_xla] = any(
+                computes_halves(node)
+                or (in_xla and _makes_integers(node))
+                or any(
+                    self.are_computed_in(called.name, in_xla or _is_for_xla(node))
+                    for called in called_in(node)
+                )
+                for node in definition.node_def
             )
-        return self._concerned[name]
+        return self._concerned[name, in_xla]
+
+    def _definition_of(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = function_definition(name)
+        return self._known[name]
 
     def are_rounded_at_random(self, name: str, at_random: bool) -> bool:
         """Whether a function, or one that it calls, rounds at random, as its caller does or not."""
         if (name, at_random) not in self._drawing:
-            self._drawing[name, at_random] = self.are_computed_in(name) and any(
-                (_computes_halves(node) and own)
+            self._drawing[name, at_random] = any(
+                (computes_halves(node) and own)
                 or any(self.are_rounded_at_random(called.name, own) for called in called_in(node))
-                for node in function_definition(name).node_def
+                for node in self._definition_of(name).node_def
                 for own in [_is_at_random(node, at_random)]
             )
         return self._drawing[name, at_random]
@@ -189,9 +241,9 @@ class _HalvedFunctions:
 
         XLA has no kernels of ours, and needs none: it rounds as part of other operations.
         """
-        if not way.takes_key and not self.are_computed_in(name):
+        if not way.takes_key and not self.are_computed_in(name, way.in_xla):
             return name
-        definition = function_definition(name)
+        definition = self._definition_of(name)
         way = replace(way, in_xla=way.in_xla or _is_for_xla(definition))
         if (name, way) not in self._names:
             self._names[name, way] = f"{name}_halves_{next(_numbers)}"
@@ -202,11 +254,26 @@ class _HalvedFunctions:
         return self._names[name, way]
 
 
-def _computes_halves(node: Any) -> bool:
+def computes_halves(node: Any) -> bool:
+    """Whether a node of a definition computes halves, and not only what it calls."""
+    if LEFT_ALONE in node.attr:
+        return False
     if node.op == "Cast":
         return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
+    if node.op in TYPES_OF_UPDATES:
+        return node.attr[TYPES_OF_UPDATES[node.op]].type == _HALF
     names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
     return any(node.attr[name].type == _HALF for name in names)
+
+
+def _makes_integers(node: Any) -> bool:
+    """Whether a node makes int32 of floating-point numbers."""
+    return (
+        node.op == "Cast"
+        and node.attr["SrcT"].type in (_HALF, _FLOAT)
+        and node.attr["DstT"].type == _INT32
+        and LEFT_ALONE not in node.attr
+    )
 
 
 def _is_at_random(node: Any, around: bool) -> bool:
@@ -284,11 +351,15 @@ class _Rewriting:
             self._device = node.device
             self._at_random = _is_at_random(node, self._way.at_random)
             self._call(node)
-            if not _computes_halves(node):
+            if self._in_xla and _makes_integers(node):
+                self._make_integers(node)
+            elif not computes_halves(node):
                 self._note_moved(node)
                 self._move(node)
             elif node.op in _CHANGES:
                 self._change(node)
+            elif node.op in TYPES_OF_UPDATES:
+                self._update(node)
             elif node.op == "Cast":
                 self._cast(node)
             else:
@@ -445,6 +516,42 @@ class _Rewriting:
         node.input[1] = f"{changed.name}:z:0"
         self._nodes.append(node)
 
+    def _update(self, node: Any) -> None:
+        """Reads, computes and writes all variables that one operation updates."""
+        given = [name for name in node.input if name[0] != "^"]
+        waited_for = node.input[len(given) :]
+        arguments = definition_of(node.op).input_arg
+        handles = [name for name, a in zip(given, arguments, strict=True) if a.type == _RESOURCE]
+        halves = _positions(node, [TYPES_OF_UPDATES[node.op]])
+        for k, handle in enumerate(handles):
+            read = self._new(
+                "ReadVariableOp", f"{node.name}/read_{k}", [handle, *waited_for], dtype=_HALF
+            )
+            given[k] = f"{read}:value:0"
+        for k in [*range(len(handles)), *halves]:
+            given[k] = self._cast_to(_FLOAT, given[k], f"{node.name}/wide_{k}")
+        call = self._new_node("PartitionedCall", f"{node.name}/updated", given)
+        call.attr["f"].func.name = self._functions.update_for(node)
+        indices = node.attr["Tindices"].type if "Tindices" in node.attr else _FLOAT
+        types = [indices if a.type_attr == "Tindices" else _FLOAT for a in arguments]
+        call.attr["Tin"].list.type.extend(types)
+        call.attr["Tout"].list.type.extend([_FLOAT] * len(handles))
+        written = []
+        for k, handle in enumerate(handles):
+            value = f"{call.name}:output:{k}"
+            result = _AS_IT_IS + value
+            self._note(value, self._rounded(result, f"{node.name}/new_{k}", [result]))
+            written.append(
+                self._new(
+                    "AssignVariableOp", f"{node.name}/written_{k}", [handle, value], dtype=_HALF
+                )
+            )
+        node.op = "NoOp"
+        node.attr.clear()
+        del node.input[:]
+        node.input.extend(f"^{name}" for name in written)
+        self._nodes.append(node)
+
     def _cast(self, node: Any) -> None:
         source = node.attr["SrcT"].type
         tensor, wide = f"{node.name}:y:0", node.input[0]
@@ -457,6 +564,17 @@ class _Rewriting:
         self._finite_ops.add(node.name)
         if source == _FLOAT:
             self._drop(node, rounded)
+
+    def _make_integers(self, node: Any) -> None:
+        """Makes the least integer of NaN, where XLA makes 0."""
+        wide, dtype, tensor = node.input[0], node.attr["SrcT"].type, f"{node.name}:y:0"
+        node.attr[LEFT_ALONE].b = True
+        self._nodes.append(node)
+        is_nan = self._new("IsNan", f"{node.name}/is_nan", [wide], T=dtype)
+        least = self._constant(_INT32_LEAST, _INT32)
+        given = [f"{is_nan}:y:0", least, _AS_IT_IS + tensor]
+        chosen = self._new("SelectV2", f"{node.name}/integers", given, T=_INT32)
+        self._instead[tensor] = f"{chosen}:output:0"
 
     def _drop(self, node: Any, instead: str) -> None:
         """Leaves out a cast, but for its name if other operations wait for that."""
@@ -533,7 +651,9 @@ class _Rewriting:
 
     def _cast_to(self, dtype: int, tensor: str, name: str) -> str:
         source = _HALF if dtype == _FLOAT else _FLOAT
-        return f"{self._new('Cast', name, [tensor], SrcT=source, DstT=dtype)}:y:0"
+        cast = self._new("Cast", name, [tensor], SrcT=source, DstT=dtype)
+        self._nodes[-1].attr[LEFT_ALONE].b = True
+        return f"{cast}:y:0"
 
     def _constant(self, value: Any, dtype: int) -> str:
         # By text, as NaN is not equal to itself.

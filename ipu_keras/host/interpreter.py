@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.host.halves import LEFT_ALONE
 from ipu_keras.internals.tensorflow.functions import functions_in
 
 _LOOPS = frozenset({"While", "StatelessWhile"})
@@ -141,6 +142,8 @@ def _branch(op: tf.Operation, choice: Any) -> str:
 def _function_of(op: tf.Operation) -> Callable[..., Any]:
     """Returns a function of the inputs of one operation, which returns a list of its outputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if name[0] != "_"}
+    # Whoever looks for infinities has to see those of halves.
+    attributes[LEFT_ALONE] = tf.compat.v1.AttrValue(b=True)
 
     # Shapes have to be known statically here where they were when the function was traced.
     known = {

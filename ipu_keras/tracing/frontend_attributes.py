@@ -6,7 +6,9 @@ refuses a function in which only some operations have it.
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +27,11 @@ STOCHASTIC_ROUNDING = "STOCHASTIC_ROUNDING"
 # The numbers of the IPUs that an operation is on, separated by commas.
 SHARD = "IPU_SHARD"
 
+# What scopes say of operations that are in no graph.
+_eager_texts: ContextVar[Mapping[str, str]] = ContextVar(
+    "eager_texts", default=MappingProxyType({})
+)
+
 _PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
 
 
@@ -41,6 +48,21 @@ def attributed(graph: Any, name: str, value: str) -> Iterator[None]:
         _give_new(graph, name, before)
 
 
+@contextlib.contextmanager
+def attributed_eagerly(name: str, value: str) -> Iterator[None]:
+    """While this is open, operations that run eagerly have one more text."""
+    token = _eager_texts.set({**_eager_texts.get(), name: value})
+    try:
+        yield
+    finally:
+        _eager_texts.reset(token)
+
+
+def eager_attributes() -> Mapping[str, str]:
+    """Returns the texts of an operation that runs eagerly now."""
+    return _eager_texts.get()
+
+
 def attribute_from_now_on(graph: Any, name: str, value: str) -> None:
     """Gives all further operations of a graph a text, unless they get another one of its name."""
     if name not in _of_new(graph):
@@ -54,6 +76,12 @@ def attributes_of(op: tf.Operation) -> dict[str, str]:
 def attributes_in(node: Any) -> dict[str, str]:
     """Returns the texts of a node of a definition, a `NodeDef`."""
     return _texts(node.attr[_ATTRIBUTE]) if _ATTRIBUTE in node.attr else {}
+
+
+def give_attributes(node: Any, texts: Mapping[str, str]) -> None:
+    """Gives a node of a definition texts, and no others."""
+    if texts:
+        node.attr[_ATTRIBUTE].CopyFrom(_attribute(texts))
 
 
 def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:

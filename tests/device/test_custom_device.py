@@ -12,6 +12,7 @@ from headers import check_headers
 from tensorflow.python.eager import context
 
 from ipu_keras import _device
+from ipu_keras.internals.tensorflow.contexts import copied_to
 
 HEADER_CHECK = """
 #include <cstddef>
@@ -156,3 +157,33 @@ def test_memory_does_not_grow(devices):
     run(10_000)
     gc.collect()
     assert resident_bytes() - before < 20e6
+
+
+class Refusing:
+    """Has a device fail to find what runs in place of functions and operations."""
+
+    def of_function(self, name):
+        raise ValueError(f"no function {name[:12]}")
+
+    def of_operation(self, attributes):
+        raise ValueError(f"no operation {b'Cast' in attributes}")
+
+
+def test_an_error_of_python_in_a_callback_is_raised(reconfigure):
+    reconfigure(1)
+    name = "/job:localhost/replica:0/task:0/device:IPU:77"
+    device = _device.CustomDevice(name, Refusing())
+    device.configure()
+    callbacks, state = device.capsules()
+    context.context().register_custom_device(callbacks, name, state)
+    double = tf.function(lambda x: x * 2.0).get_concrete_function(tf.TensorSpec([]))
+    x = copied_to(tf.constant(1.0), name)
+    assert (x + 1.0).numpy() == 2.0
+    with pytest.raises(tf.errors.InternalError, match="ValueError: no function __inference_"):
+        double(x)
+    with pytest.raises(tf.errors.InternalError, match="ValueError: no operation True"):
+        tf.cast(x, tf.int32)
+    # What is registered runs as it is.
+    device.register_program(double.name.decode())
+    assert double(x).numpy() == 2.0
+    device.refuse("Of a test.")

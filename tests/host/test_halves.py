@@ -121,3 +121,31 @@ def test_what_has_no_halves_is_left_alone():
     assert with_halves(function, Numerics(), RoundingKeys(0)) is function
     moved = tf.function(lambda x: x[::-1]).get_concrete_function(tf.TensorSpec([2], tf.float16))
     assert with_halves(moved, Numerics(), RoundingKeys(0)) is moved
+
+
+@in_both
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_integers_of_nan(jit_compile, dtype):
+    """In loops and called functions too; float32 functions are computed anew for XLA only."""
+    called = tf.function(lambda x: tf.cast(x, tf.int32))
+
+    def function(x):
+        _, looped = tf.while_loop(
+            lambda k, _: k < 2,
+            lambda k, sums: (k + 1, sums + called(x)),
+            (0, tf.zeros([3], tf.int32)),
+        )
+        return tf.cast(x, tf.int32), looped, tf.cast(x + tf.cast(1, dtype), tf.int32)
+
+    specs = [tf.TensorSpec([3], dtype)]
+    concrete = tf.function(function, jit_compile=jit_compile).get_concrete_function(*specs)
+    found = with_halves(concrete, Numerics(), RoundingKeys(0))
+    assert (found is concrete) == (dtype == np.float32 and not jit_compile)
+    least = -(2**31)
+    for result, expected in zip(
+        found(tf.constant([NAN, -2.5, 7], dtype)),
+        # Twice the least integer is 2**32 too little, which is 0.
+        [[least, -2, 7], [0, -4, 14], [least, -1, 8]],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(result, expected)

@@ -6,6 +6,7 @@ from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram
 from ipu_keras.cost.flat.fusion import fuse
 from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.flat.liveness import schedule
+from ipu_keras.cost.flat.recurrent_steps import RECURRENT, with_products_in_steps
 from ipu_keras.cost.flat.views import with_views
 
 
@@ -17,5 +18,6 @@ def with_bodies_in_order(program: FlatProgram) -> FlatProgram:
 def _in_order(one: ComputeSet) -> ComputeSet:
     if one.body is None:
         return one
-    body = share_memory(schedule(with_bodies_in_order(fuse(with_views(one.body)))))
+    given = with_products_in_steps(one.body) if one.family in RECURRENT else one.body
+    body = share_memory(schedule(with_bodies_in_order(fuse(with_views(given)))))
     return replace(one, body=body, flops=sum(s.flops * s.repeat for s in body.compute_sets))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, is_carry
+from ipu_keras.cost.flat.recurrent_steps import RECURRENT
 
 # Operations whose result is a view. A reversal is not: what is reversed are weights, which
 # ConvBwdInputToFwdWeightsTranspose copies once for all that take them.
@@ -17,7 +18,7 @@ _VIEWS = frozenset({"concatenate", "pad", "slice", "transpose"})
 
 # Who takes elements wherever they are: plans of products bring their inputs together anyway, and
 # so do copies; vertices on elements get what lies elsewhere by exchange.
-_TAKES_VIEWS = frozenset({"cast", "convolution", "copy", "dot", "elementwise", "transpose"})
+_TAKES_VIEWS = RECURRENT | {"cast", "convolution", "copy", "dot", "elementwise", "transpose"}
 
 
 def with_views(program: FlatProgram) -> FlatProgram:
@@ -93,7 +94,8 @@ def _takes(reader: ComputeSet, view: ComputeSet) -> bool:
     is_reduced = reader.family == "reduce" and view.writes[0].name not in reader.reads[1:]
     return (
         (is_reduced or (reader.family in _TAKES_VIEWS and not is_carry(reader)))
-        and reader.body is None
+        # popnn's operations are given weights as parts of one matrix, which lies as they want it.
+        and (reader.body is None or reader.family in RECURRENT)
         and _place(reader) == _place(view)
     )
 

@@ -254,7 +254,7 @@ def costs_of(target: Target, form: ConvolutionForm, grid: Array, num_tiles: int)
     copied = sum(num_bytes for num_bytes, _ in form.copies) / num_tiles
     # What is rearranged is there twice, and then until tiles have their own operands. Over input
     # channels, steps add to sums that stay: these are there twice, too.
-    operands = share.input_bytes + share.weight_bytes
+    operands = _arriving(form, grid, share)
     before = np.maximum(2 * copied, copied + operands)
     during = operands + partials * (1 + (grid[SERIAL_IN] > 1))
     after = partials + reduction.num_bytes
@@ -296,6 +296,17 @@ def _received(
     inputs = input_bytes(convolution) / (tiles * grid[SERIAL_IN])
     weights = weight_bytes(convolution) / (tiles * grid[SERIAL_IN] * grid[SERIAL_OUT])
     return np.maximum(share.input_bytes - inputs, 0), np.maximum(share.weight_bytes - weights, 0)
+
+
+def _arriving(form: ConvolutionForm, grid: Array, share: _Share) -> Array:
+    """Returns the bytes of operands that a tile has beside where they lie.
+
+    What one tile alone multiplies lies there, as the plan that it is allocated for has it.
+    """
+    one_element = math.prod(form.convolution.kernel) == 1
+    inputs = np.where((grid[OUT] == 1) & one_element, 0, share.input_bytes)
+    alone = grid[BATCH] * np.prod(grid[FIELD:], axis=0) == 1
+    return inputs + np.where(alone, 0, share.weight_bytes)
 
 
 @dataclass(frozen=True)

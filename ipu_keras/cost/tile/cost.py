@@ -26,6 +26,8 @@ class Cost:
         arrives_in_place: Whether these arrive where its results lie, and so in no messages.
         temporary_bytes: Bytes that a tile needs only while it runs.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
+        separate_bytes: Those that arrive and must not lie in a memory element of its results, so
+            that vertices load and store in the same cycle.
         num_vertices: Vertices of one tile; the workers share one.
         state_bytes: Bytes of their fields, pointers and work lists; 0 where only their number is
             known.
@@ -41,6 +43,7 @@ class Cost:
     arrives_in_place: bool = False
     temporary_bytes: int = 0
     interleaved_bytes: int = 0
+    separate_bytes: int = 0
     num_vertices: int = 0
     state_bytes: int = 0
     tiles: int = 0

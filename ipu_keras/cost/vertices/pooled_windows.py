@@ -138,6 +138,8 @@ def _planned_cost(pooling: _Pooling, target: Target, kind: str) -> Cost:
         exchange_cycles=arrival_cycles(target, received) + regrouped,
         sync_cycles=target.sync_cycles,
         exchange_bytes=received,
+        # The codelets of popnn ask for it.
+        separate_bytes=received,
         num_vertices=1,
         tiles=part.tiles,
         vertex=kind,

@@ -5,7 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
+from ipu_keras.cost.flat.layouts import elements_per_tile
 from ipu_keras.cost.products.convolutions import Convolution, matmul
+from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.vertices.context import CostContext
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast
@@ -31,9 +33,10 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
     found = context.plans.find_or_make(convolution, options.memory_proportion)
     # IPUs multiply no other types: such a product is costed as one of these.
     is_native = all(spec.dtype in _NATIVE for spec in one.operands)
+    compute_cycles = found.compute_cycles + found.reduce_cycles + found.transform_cycles
     return Cost(
         # The plan's exchanges have their syncs, and its memory what products receive.
-        compute_cycles=found.compute_cycles + found.reduce_cycles + found.transform_cycles,
+        compute_cycles=compute_cycles + _adding_cycles(one, context),
         exchange_cycles=found.exchange_cycles,
         exchange_bytes=found.exchange_bytes,
         temporary_bytes=found.temporary_bytes,
@@ -45,6 +48,22 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
         confidence=found.confidence if is_native else Confidence.GUESSED,
         detail=found.method,
     )
+
+
+def _adding_cycles(one: ComputeSet, context: CostContext) -> int:
+    """Returns the cycles in which a product is added to what is in its place."""
+    added = [v for v in one.writes if context.in_place.get(v.name) in one.reads]
+    if not added:
+        return 0
+    # Accumulators are allocated as the product makes them, so that nothing is exchanged.
+    cycles = vertices.elementwise(
+        context.target,
+        operation="add",
+        dtype=added[0].spec.dtype,
+        num_elements=sum(elements_per_tile(value.spec, context.target) for value in added),
+        num_operands=2,
+    )
+    return cycles.cycles + context.target.launch_cycles
 
 
 # The matrix unit has two input types; what is narrower or wider is counted as the next.

@@ -37,6 +37,7 @@ _MODULE = PrivateName(
                     ),
                 ),
                 "get_function_def": Function("self", "name"),
+                "has_function": Function("self", "name"),
                 "is_custom_device": Function("self", "device_name"),
                 "list_logical_devices": Function("self", "device_type"),
                 "list_physical_devices": Function("self", "device_type"),
@@ -98,6 +99,21 @@ def copied_to(tensor: Any, device_name: str) -> Any:
 def function_definition(name: str) -> Any:
     """Returns the definition of a function that TensorFlow knows, a `FunctionDef` of its own."""
     return eager_context().get_function_def(name)
+
+
+def add_definition(definition: Any) -> None:
+    """Makes a `FunctionDef` known to TensorFlow, until `remove_function`."""
+    eager_context().add_function_def(definition)
+
+
+def remove_function(name: str) -> None:
+    """Has TensorFlow forget a function."""
+    eager_context().remove_function(name)
+
+
+def knows_function(name: str) -> bool:
+    """Whether TensorFlow knows a function, which it forgets when nothing refers to its trace."""
+    return eager_context().has_function(name)
 
 
 def may_record() -> bool:

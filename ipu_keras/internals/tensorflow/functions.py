@@ -156,13 +156,17 @@ class EagerCall:
         return self._packed(outputs)
 
 
-def defined_like(concrete: Any, definitions: Sequence[tuple[str, Any]]) -> Any:
+def defined_like(
+    concrete: Any, definitions: Sequence[tuple[str, Any]], called: Sequence[Any] = ()
+) -> Any:
     """Makes a traced function that runs other definitions than those of its graph.
 
     Args:
         concrete: A `tf.ConcreteFunction` whose signature, captures and graph it has.
         definitions: The new `FunctionDef`s of what it calls, and of itself as the last, each with
             the name of what it takes the place of.
+        called: Further functions that these call, each a `tf.ConcreteFunction`, which are kept
+            alive.
 
     Returns:
         A `tf.ConcreteFunction`, which keeps the given one alive. Gradients are those of its graph.
@@ -174,6 +178,7 @@ def defined_like(concrete: Any, definitions: Sequence[tuple[str, Any]]) -> Any:
     # A graph is given the function's own children only, so all that is called is among them.
     whole = concrete.inference_fn
     made: list[Any] = []
+    further = [each.inference_fn for each in called]
     for name, definition in definitions:
         like = known[name]
         made.append(
@@ -181,7 +186,7 @@ def defined_like(concrete: Any, definitions: Sequence[tuple[str, Any]]) -> Any:
                 definition.signature.name,
                 context,
                 like.function_type,
-                children=[*known.values(), *made] if like is whole else [like],
+                children=[*known.values(), *further, *made] if like is whole else [like],
                 call_options=like.call_options,
                 cached_graph=like.graph,
             )

@@ -81,6 +81,8 @@ def gru(
         gates, products, states = _forward(projected, initial_h, cell)
 
         def gradient(d_states):
+            # Widened again: what was widened before would be kept for the gradient.
+            weights = _Weights.of(kernel, recurrent_kernel, bias, reset_after, partials_dtype)
             before = shifted(states, initial_h)
             factors = functions.factors(gates, products, before, scores, mask)
             d_h, d_h_each, d_logits = _backward(d_states, factors, weights)

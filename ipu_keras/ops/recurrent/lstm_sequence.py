@@ -74,6 +74,8 @@ def lstm(
         )
 
         def gradient(d_outputs, d_last_cell):
+            # Widened again: what was widened before would be kept for the gradient.
+            wide, wide_recurrent = (widened(m, partials_dtype) for m in (kernel, recurrent_kernel))
             factors = functions.factors(gates, cells, shifted(cells, initial_c))
             d_gates, d_h, d_c = _backward(d_outputs, d_last_cell, factors, wide_recurrent, mask)
             return (

@@ -131,11 +131,13 @@ class PopnnLayer(tf.Module):
         """Calls an operation of Popnn with the variables and the options of the layer."""
         kernel = tf.convert_to_tensor(self.kernel)
         features = static_sizes(kernel)[0] - self.num_units
+        # The gradient of a split is one concatenation, that of two slices a sum of padded ones.
+        of_inputs, of_state = tf.split(kernel, [features, self.num_units], axis=0)
         return operation(
             inputs,
             *states,
-            kernel[:features],
-            kernel[features:],
+            of_inputs,
+            of_state,
             self._operation_bias(tf.convert_to_tensor(self.biases)),
             activation=self.activation,
             recurrent_activation=self.recurrent_activation,

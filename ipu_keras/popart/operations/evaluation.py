@@ -281,7 +281,7 @@ def _values(given: Iterable[Any]) -> list[LaidOutTensor]:
 
 def _tensors(operation: Operation, given: Sequence[Any]) -> list[LaidOutTensor]:
     """Returns the inputs that an operation computes with, without its static ones."""
-    named = zip(_input_names(operation, given), given, strict=False)
+    named = zip(operation.input_names(len(given)), given, strict=False)
     return _values(value for name, value in named if name not in operation.static)
 
 
@@ -415,7 +415,7 @@ def _as_wanted(
     operation: Operation, given: Sequence[Any], order: Order, rank: int = 0
 ) -> list[Any]:
     """Returns the inputs in the form that an operation declares; `rank` is that of the largest."""
-    names = _input_names(operation, given)
+    names = operation.input_names(len(given))
     return [
         _wanted(operation, name, value, order, rank)
         for name, value in zip(names, given, strict=False)
@@ -472,13 +472,6 @@ def _known(value: Any) -> Any:
         return value
     # For a tensor of rank 0, `numpy()` returns a number rather than an array.
     return LaidOutTensor(known=np.asarray(value.tensor.numpy()))
-
-
-def _input_names(operation: Operation, given: Sequence[Any]) -> list[str]:
-    names = [p.name for p in operation.inputs]
-    if operation.recurs:
-        names = names[:-1] * math.ceil(len(given) / (len(names) - 1))
-    return names[: len(given)] + names[-1:] * (len(given) - len(names))
 
 
 def _narrowed(value: Any) -> Any:

@@ -5,6 +5,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,13 @@ class Operation:
     def inputs(self) -> list[inspect.Parameter]:
         """The parameters that are inputs; the last may be variadic."""
         return [p for p in self.parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+
+    def input_names(self, count: int) -> list[str]:
+        """Returns the names of the parameters that `count` inputs belong to."""
+        names = [parameter.name for parameter in self.inputs]
+        if self.recurs:
+            names = names[:-1] * math.ceil(count / (len(names) - 1))
+        return names[:count] + names[-1:] * (count - len(names))
 
     @functools.cached_property
     def attributes(self) -> dict[str, inspect.Parameter]:

@@ -77,6 +77,21 @@ def operation_of(domain: str, kind: str, version: int) -> Operation:
     )
 
 
+def known_initialisers(model: OnnxModel) -> frozenset[str]:
+    """Returns those that operations only take where they need values while tracing.
+
+    Such as the scales of a `Resize`: they are no weights, though they are floating.
+    """
+    known: set[str] = set()
+    others: set[str] = set()
+    for node in model.graph.all_nodes():
+        operation = operation_of(node.domain, node.kind, model.opsets.get(node.domain, 1))
+        parameters = operation.input_names(len(node.inputs))
+        for name, parameter in zip(node.inputs, parameters, strict=False):
+            (known if parameter in operation.static else others).add(name)
+    return frozenset(model.graph.initialisers) & known - others
+
+
 def draws(model: OnnxModel) -> bool:
     """Whether any operation of a model, or of a graph within it, may draw random numbers."""
     return any(

@@ -58,6 +58,13 @@ class Windows:
         """Whether any window may reach outside of the images."""
         return any(pad > 0 for pad in self.begins + self.ends)
 
+    @property
+    def see_pads_alone(self) -> bool:
+        """Whether any window may see nothing of the images."""
+        extents = self.extents * 2
+        pads = self.begins + self.ends
+        return any(pad >= extent for pad, extent in zip(pads, extents, strict=True))
+
 
 def windows_of(
     images: tf.Tensor,

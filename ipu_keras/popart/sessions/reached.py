@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-import numpy as np
-
 from ipu_keras.popart.model.graph import AI_GRAPHCORE, AI_ONNX, Node, OnnxGraph
 from ipu_keras.popart.options.patterns import SOFTMAX_GRAD_DIRECT, excludes
 from ipu_keras.popart.options.prefixes import reservedGradientPrefix
@@ -22,24 +20,19 @@ _FACTORS = {
 }
 
 
-def trained_weights(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
-    """Returns the floating initialisers that a loss depends on, in the order of the model.
+def trained_weights(graph: OnnxGraph, loss: str, weights: Iterable[str]) -> tuple[str, ...]:
+    """Returns those of the weights that a loss depends on, in their order.
 
     Statistics that a normalisation keeps are none: they follow from batches, not from gradients.
 
     Example:
 
     >>> node = Node("Mul", AI_ONNX, ("x", "w"), ("y",))
-    >>> weights = {"w": np.ones(2), "unused": np.ones(2)}
-    >>> trained_weights(OnnxGraph("g", (node,), (), ("y",), weights), "y")
+    >>> trained_weights(OnnxGraph("g", (node,), (), ("y",)), "y", ["w", "unused"])
     ('w',)
     """
     reached = {loss}.union(*map(_taken, _nodes_before(graph, loss)))
-    return tuple(
-        name
-        for name, array in graph.initialisers.items()
-        if name in reached and np.issubdtype(array.dtype, np.floating)
-    )
+    return tuple(name for name in weights if name in reached)
 
 
 def direct_softmaxes(
@@ -79,8 +72,8 @@ def direct_softmaxes(
     }
 
 
-def factors_of_products(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
-    """Returns what products and convolutions multiply, if it depends on trained weights.
+def factors_of_products(graph: OnnxGraph, loss: str, trained: Iterable[str]) -> tuple[str, ...]:
+    """Returns what products and convolutions multiply, if it depends on `trained` weights.
 
     Automatic loss scaling counts the gradients of these tensors. They are in the order of the
     main graph; what is within its nodes, such as the body of a loop, is left out.
@@ -88,10 +81,10 @@ def factors_of_products(graph: OnnxGraph, loss: str) -> tuple[str, ...]:
     Example:
 
     >>> node = Node("MatMul", AI_ONNX, ("x", "w"), ("y",))
-    >>> factors_of_products(OnnxGraph("g", (node,), (), ("y",), {"w": np.ones((2, 2))}), "y")
+    >>> factors_of_products(OnnxGraph("g", (node,), (), ("y",)), "y", ["w"])
     ('w',)
     """
-    reached = set(trained_weights(graph, loss))
+    reached = set(trained)
     for node in graph.nodes:
         if reached.intersection(_taken(node)):
             reached.update(node.outputs)

@@ -21,7 +21,7 @@ from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.popart.exceptions import OutOfMemoryError, popart_exception
 from ipu_keras.popart.files.loading import LoadedModel, load
 from ipu_keras.popart.model.data_types import name_of, narrowed
-from ipu_keras.popart.operations.table import draws
+from ipu_keras.popart.operations.table import draws, known_initialisers
 from ipu_keras.popart.options.logger import logged
 from ipu_keras.popart.options.patterns import warn_of_patterns
 from ipu_keras.popart.options.prefixes import reservedAcclToReducePrefix
@@ -752,10 +752,11 @@ def no_such_anchor(name: str, names: Sequence[str]) -> popart_exception:
 
 def _weights_in(loaded: LoadedModel) -> dict[str, np.ndarray]:
     """Returns the initialisers that a device keeps from step to step; others are constants."""
+    known = known_initialisers(loaded.model)
     return {
         name: narrowed(array, name)
         for name, array in loaded.model.graph.initialisers.items()
-        if np.issubdtype(array.dtype, np.floating)
+        if np.issubdtype(array.dtype, np.floating) and name not in known
     }
 
 

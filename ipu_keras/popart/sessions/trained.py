@@ -228,7 +228,7 @@ class _TrainingSessionCore(Session):
                 f"Could not find loss tensor '{self._loss}' in main graph tensors. There are: "
                 f"{', '.join(graph.tensor_names())}"
             )
-        self._trained = trained_weights(graph, self._loss)
+        self._trained = trained_weights(graph, self._loss, arrays)
         self._optimizer.check_weights(self._trained)
         options = self._configuration
         self._loss_scaler = self._made_loss_scaler()
@@ -265,7 +265,7 @@ class _TrainingSessionCore(Session):
                 "SessionOptions.automaticLossScalingSettings disabled. Received: "
                 f"lossScaling={self._optimizer.loss_scaling}"
             )
-        tracked = factors_of_products(self._loaded.model.graph, self._loss)
+        tracked = factors_of_products(self._loaded.model.graph, self._loss, self._trained)
         if not tracked:
             raise popart_exception(
                 "Automatic loss scaling counts the gradients of what matrix products and "

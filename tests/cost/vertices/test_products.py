@@ -68,6 +68,39 @@ def test_products_of_types_that_ipus_do_not_multiply_are_guessed(dtype, as_if):
     assert square_product(dtype).cycles == square_product(as_if).cycles
 
 
+def test_a_product_is_added_to_what_is_in_its_place():
+    """As popnn adds up the gradients of steps, on the tiles that make them."""
+    size = 6 * TILES
+    program = flatten(
+        graph(
+            argument("x", size, 4),
+            argument("dy", size, 1),
+            op("sum", "dot", (4, 1), "x", "dy", **_contracted(0, 0)),
+        )
+    )
+    (product,) = program.compute_sets
+    before = replace(product.writes[0], name="before")
+    added = replace(
+        program,
+        compute_sets=(replace(product, reads=(*product.reads, "before")),),
+        values={**program.values, "before": before},
+        in_place={"sum": "before"},
+    )
+    alone, found = program_costs(program)["sum"], program_costs(added)["sum"]
+    # A tile has one number, which one worker adds: 11 + 6 (29 + 3).
+    assert found.compute_cycles - alone.compute_cycles == 11 + 6 * (29 + 3) + LAUNCH
+    assert found.exchange_cycles == alone.exchange_cycles
+
+
+def _contracted(left, right):
+    return {
+        "lhs_batch_dimensions": (),
+        "rhs_batch_dimensions": (),
+        "lhs_contracting_dimensions": (left,),
+        "rhs_contracting_dimensions": (right,),
+    }
+
+
 def test_a_product_of_nothing_is_zeros():
     found = square_product("float32", depth=0)
     assert found.vertex == "fill float32"

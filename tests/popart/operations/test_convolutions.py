@@ -209,6 +209,17 @@ def test_depthwise_convolutions_with_pads_and_bias(group):
     np.testing.assert_allclose(run(x)[0], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("width", "pads"), [(1, [0, 1]), (2, [0, 1]), (2, [0, 2])])
+def test_windows_that_see_pads_alone(width, pads):
+    """TensorFlow's kernel with a bias, by oneDNN, ends the process over these images."""
+    x, b = np.float32([[[1, 2][:width]]]), np.float32([100])
+    one = Case("Conv", [x, np.float32([[[10]]]), b], None, {"pads": pads})
+    known = {name: one.given[name] for name in ("x1", "x2")}
+    run = tf.function(lambda x0: outputs_of(one.model(known), {"x0": x0}))
+    expected = [[[110, 120][:width] + [100] * pads[1]]]
+    np.testing.assert_array_equal(run(x)[0], expected)
+
+
 def refused(kind, inputs, text, **attributes):
     one = Case(kind, inputs, None, attributes)
     with pytest.raises(popart_exception, match=text):

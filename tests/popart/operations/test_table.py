@@ -2,13 +2,19 @@
 
 import inspect
 
+import numpy as np
 import onnx.defs
 import pytest
 
 from ipu_keras.popart.exceptions import popart_exception
-from ipu_keras.popart.model.graph import AI_ONNX, AI_ONNX_ML
+from ipu_keras.popart.model.graph import AI_ONNX, AI_ONNX_ML, Node, OnnxGraph, OnnxModel
 from ipu_keras.popart.operations.operation import Operation, operation
-from ipu_keras.popart.operations.table import OPERATIONS, defaults_of, operation_of
+from ipu_keras.popart.operations.table import (
+    OPERATIONS,
+    defaults_of,
+    known_initialisers,
+    operation_of,
+)
 
 # Of the domains whose operations ONNX describes, those of the SDK.
 VERSIONS = {AI_ONNX: range(6, 12), AI_ONNX_ML: range(1, 2)}
@@ -118,3 +124,20 @@ def test_what_there_is_not_is_refused(kind, version, text):
 def test_a_version_has_the_newest_operation_that_is_not_newer():
     since = [operation_of(AI_ONNX, "TopK", version).since for version in range(6, 12)]
     assert since == [1, 1, 1, 1, 10, 11]
+
+
+def test_initialisers_that_have_to_be_known():
+    nodes = (
+        Node("Resize", AI_ONNX, ("x", "", "scales"), ("y",)),
+        Node("Dropout", AI_ONNX, ("y", "ratio"), ("z",)),
+        # What is also computed with is a weight.
+        Node("Mul", AI_ONNX, ("z", "ratio"), ("v",)),
+        Node("Mul", AI_ONNX, ("v", "w"), ("u",)),
+    )
+    initialisers = {name: np.ones(4, np.float32) for name in ("scales", "ratio", "w")}
+    graph = OnnxGraph("main", nodes, (), ("u",), initialisers)
+    assert known_initialisers(OnnxModel(graph, {AI_ONNX: 13})) == {"scales"}
+    # Before version 12, the ratio is an attribute.
+    with_ratio = OnnxGraph("main", nodes[:2], (), ("z",), initialisers)
+    assert known_initialisers(OnnxModel(with_ratio, {AI_ONNX: 12})) == {"scales", "ratio"}
+    assert known_initialisers(OnnxModel(with_ratio, {AI_ONNX: 11})) == {"scales"}

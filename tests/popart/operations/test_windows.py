@@ -44,6 +44,13 @@ def test_a_last_window_that_is_seen_in_part():
     assert (windows.counts, windows.pads) == ([2, 3], [(0, 0), (0, 1)])
 
 
+def test_windows_that_see_pads_alone():
+    assert not of(pads=[2, 2, 2, 2]).see_pads_alone
+    assert of(pads=[0, 0, 3, 0]).see_pads_alone
+    # A dilated window spans five.
+    assert not of(pads=[4, 4, 4, 4], dilations=[2, 2]).see_pads_alone
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 9),

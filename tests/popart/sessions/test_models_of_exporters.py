@@ -294,3 +294,41 @@ def test_training_is_that_of_opset_11():
     for newer, older in zip(trained(17), trained(11), strict=True):
         np.testing.assert_allclose(newer, older, rtol=1e-6)
     assert not np.allclose(trained(17)[2], 0)
+
+
+@pytest.mark.parametrize("constant_weights", [True, False])
+def test_scales_of_a_decoder_are_no_weights(constant_weights):
+    """Exporters that fold constants make initialisers of them, which do not change in training."""
+    exported = Exported(13, x=(FLOAT, [1, 1, 1, 2]))
+    product = exported.add("Mul", "x", exported.of(np.float32(3)))
+    scales = exported.of(np.float32([1, 1, 1, 2]))
+    wide = exported.add("Resize", product, "", scales, mode="nearest")
+    off = exported.of(np.float32(0)), exported.of(np.array(False))
+    kept = exported.add("Dropout", wide, *off)
+    loss = exported.add("ReduceSum", kept, keepdims=0)
+    weight, x = exported.weights[0].name, np.float32([[[[1, 2]]]])
+    device = popart.DeviceManager().createIpuModelDevice({})
+
+    options = popart.SessionOptions()
+    options.constantWeights = constant_weights
+    flow = popart.DataFlow(1, [kept])
+    proto = exported.model(kept).SerializeToString()
+    session = popart.InferenceSession(proto, flow, device, userOptions=options)
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": x}, anchors))
+    np.testing.assert_array_equal(anchors[kept], [[[[3, 3, 6, 6]]]])
+
+    proto, flow = exported.model(loss).SerializeToString(), popart.DataFlow(1, [loss])
+    device = popart.DeviceManager().createIpuModelDevice({})
+    session = popart.TrainingSession(proto, flow, loss, popart.ConstSGD(0.125), device)
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": x}, anchors))
+    session.weightsToHost()
+    found = {weight: np.empty((), np.float32)}
+    session.readWeights(popart.PyWeightsIO(found))
+    assert anchors[loss] == 18
+    # 3 - 0.125 * (1 + 1 + 2 + 2)
+    assert found[weight] == 2.25

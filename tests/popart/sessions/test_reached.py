@@ -40,7 +40,8 @@ def test_trained_weights():
     loss = builder.aiGraphcore.l1loss([whole], 0.1)
     builder.addOutputTensor(onnx.mul([loss, names["behind"]]))
     graph = load(builder.getModelProto()).model.graph
-    assert trained_weights(graph, loss) == ("in_branch", "scale", "shift")
+    weights = [name for name in names.values() if name != "integers"]
+    assert trained_weights(graph, loss, weights) == ("in_branch", "scale", "shift")
     kept = [(before, after) for _, before, after in kept_statistics(graph)]
     assert kept == [("mean", normalized[1]), ("variance", normalized[2])]
 
@@ -63,4 +64,4 @@ def test_factors_of_products():
     builder.addOutputTensor(behind)
     graph = load(builder.getModelProto()).model.graph
     # Neither what is added, nor the input, nor what the loss does not depend on.
-    assert factors_of_products(graph, loss) == ("k", y, "l", flat, "w")
+    assert factors_of_products(graph, loss, w.values()) == ("k", y, "l", flat, "w")
