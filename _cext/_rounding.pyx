@@ -387,14 +387,19 @@ cdef class RoundingKeys:
         return next_key(&self.stream)
 
 
+include "partial_sums.pxi"
+
 # --- TensorFlow's C API -------------------------------------------------------
 
 cdef enum:
     TF_OK = 0
+    TF_RESOURCE_EXHAUSTED = 8
     TF_FLOAT = 1
     TF_INT64 = 9
     TF_HALF = 19
     MOST_DIMENSIONS = 254  # of TensorFlow's shapes
+    # Images, filters, geometry, key and the operation's own number.
+    INPUTS_OF_PARTIAL_SUMS = 5
 
 cdef extern from *:
     """
@@ -460,6 +465,8 @@ cdef struct TensorFlow:
     void (*TF_ShapeInferenceContextSetOutput)(
         ShapeContext*, int, ShapeHandle*, Status*) noexcept nogil
     ShapeHandle* (*TF_ShapeInferenceContextScalar)(ShapeContext*) noexcept nogil
+    void (*TF_ShapeInferenceContextSetUnknownShape)(ShapeContext*, Status*) noexcept nogil
+    void (*TF_SetStatus)(Status*, int, const char*) noexcept nogil
 
 cdef TensorFlow tf
 
@@ -501,7 +508,7 @@ cdef void compute_random_rounding(void* state, Context* context) noexcept nogil:
     cdef Tensor* wide = NULL
     cdef Tensor* rounded = NULL
     cdef Tensor* key = NULL
-    if second_input(context, &key):
+    if later_input(context, 1, &key):
         if begin(context, &wide, TF_FLOAT, 0, &rounded):
             round_randomly(
                 <const float*>tf.TF_TensorData(wide),
@@ -516,9 +523,9 @@ cdef void compute_random_rounding(void* state, Context* context) noexcept nogil:
         tf.TF_DeleteTensor(key)
 
 
-cdef bint second_input(Context* context, Tensor** given) noexcept nogil:
+cdef bint later_input(Context* context, int k, Tensor** given) noexcept nogil:
     cdef Status* status = tf.TF_NewStatus()
-    tf.TF_GetInput(context, 1, given, status)
+    tf.TF_GetInput(context, k, given, status)
     cdef bint is_well = tf.TF_GetCode(status) == TF_OK
     if not is_well:
         tf.TF_OpKernelContext_Failure(context, status)
@@ -588,6 +595,61 @@ cdef void compute_widening(void* state, Context* context) noexcept nogil:
     end(halves, wide)
 
 
+cdef void unknown_shape(ShapeContext* context, Status* status) noexcept nogil:
+    tf.TF_ShapeInferenceContextSetUnknownShape(context, status)
+
+
+cdef void compute_partial_sums(void* state, Context* context) noexcept nogil:
+    cdef Tensor* given[INPUTS_OF_PARTIAL_SUMS]
+    cdef bint is_well = True
+    cdef int k
+    for k in range(INPUTS_OF_PARTIAL_SUMS):
+        given[k] = NULL
+        is_well = is_well and later_input(context, k, &given[k])
+    if is_well:
+        compute_results(context, given)
+    for k in range(INPUTS_OF_PARTIAL_SUMS):
+        if given[k] != NULL:
+            tf.TF_DeleteTensor(given[k])
+
+
+cdef void compute_results(Context* context, Tensor** given) noexcept nogil:
+    cdef Status* status = tf.TF_NewStatus()
+    cdef int64_t images[RANK_OF_IMAGES]
+    cdef int64_t filters[RANK_OF_IMAGES]
+    cdef int64_t shape[RANK_OF_IMAGES]
+    cdef const int64_t* geometry = <const int64_t*>tf.TF_TensorData(given[2])
+    cdef int64_t size = 1
+    cdef int k
+    for k in range(RANK_OF_IMAGES):
+        images[k], filters[k] = tf.TF_Dim(given[0], k), tf.TF_Dim(given[1], k)
+        shape[k] = images[k] if k < 2 else geometry[k - 2]
+    shape[RANK_OF_IMAGES - 1] = filters[RANK_OF_IMAGES - 1]
+    for k in range(RANK_OF_IMAGES):
+        size *= shape[k]
+    cdef Tensor* results = tf.TF_AllocateOutput(
+        context, 0, TF_FLOAT, shape, RANK_OF_IMAGES, sizeof(float) * size, status
+    )
+    cdef Convolution convolution = convolution_of(images, filters, geometry)
+    cdef PartialRounding rounding = partial_rounding(
+        (<const uint64_t*>tf.TF_TensorData(given[3]))[0],
+        (<const uint64_t*>tf.TF_TensorData(given[4]))[0],
+    )
+    if tf.TF_GetCode(status) == TF_OK:
+        if not add_in_passes(
+            &convolution,
+            &rounding,
+            <const float*>tf.TF_TensorData(given[0]),
+            <const float*>tf.TF_TensorData(given[1]),
+            <float*>tf.TF_TensorData(results),
+        ):
+            tf.TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, b"No memory to add up partial sums.")
+        tf.TF_DeleteTensor(results)
+    if tf.TF_GetCode(status) != TF_OK:
+        tf.TF_OpKernelContext_Failure(context, status)
+    tf.TF_DeleteStatus(status)
+
+
 cdef bint begin(
     Context* context, Tensor** given, int dtype, size_t size_of_one, Tensor** result
 ) noexcept nogil:
@@ -654,19 +716,32 @@ def register(address_of) -> None:
         address_of: Returns the address of a function of the loaded TensorFlow, by its name.
     """
     find_tensorflow(address_of)
-    define(b"IpuRound", [b"wide: float"], b"halves: half", b"overflow: int")
+    define(b"IpuRound", [b"wide: float"], b"halves: half", b"overflow: int", same_shape)
     add_kernel(b"IpuRound", create_rounding, compute_rounding)
-    define(b"IpuRoundWide", [b"wide: float"], b"rounded: float", b"overflow: int")
+    define(b"IpuRoundWide", [b"wide: float"], b"rounded: float", b"overflow: int", same_shape)
     add_kernel(b"IpuRoundWide", create_rounding, compute_keeping)
-    define(b"IpuWiden", [b"halves: half"], b"wide: float", None)
+    define(b"IpuWiden", [b"halves: half"], b"wide: float", None, same_shape)
     add_kernel(b"IpuWiden", NULL, compute_widening)
-    define(b"IpuRoundRandomly", [b"wide: float", b"key: int64"], b"rounded: float", b"own: int")
+    define(
+        b"IpuRoundRandomly",
+        [b"wide: float", b"key: int64"],
+        b"rounded: float",
+        b"own: int",
+        same_shape,
+    )
     add_kernel(b"IpuRoundRandomly", create_random_rounding, compute_random_rounding)
-    define(b"IpuRoundingKey", [], b"key: int64", b"stream: int")
+    define(b"IpuRoundingKey", [], b"key: int64", b"stream: int", scalar_shape)
     add_kernel(b"IpuRoundingKey", create_keys, compute_key)
+    inputs = [
+        b"images: float", b"filters: float", b"geometry: int64", b"key: int64", b"own: int64"
+    ]
+    define(b"IpuPartialSums", inputs, b"sums: float", None, unknown_shape)
+    add_kernel(b"IpuPartialSums", NULL, compute_partial_sums)
 
 
-cdef int define(bytes name, list inputs, bytes output, bytes attribute) except -1:
+cdef int define(
+    bytes name, list inputs, bytes output, bytes attribute, InferShape shape
+) except -1:
     """Defines an operation; what takes no inputs gives a number that is another each time."""
     cdef Status* status = tf.TF_NewStatus()
     cdef OperationBuilder* builder = tf.TF_NewOpDefinitionBuilder(name)
@@ -676,9 +751,7 @@ cdef int define(bytes name, list inputs, bytes output, bytes attribute) except -
     if attribute is not None:
         tf.TF_OpDefinitionBuilderAddAttr(builder, attribute)
     tf.TF_OpDefinitionBuilderSetIsStateful(builder, not inputs)
-    tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(
-        builder, same_shape if inputs else scalar_shape
-    )
+    tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, shape)
     tf.TF_RegisterOpDefinition(builder, status)
     return finish(status)
 
@@ -752,6 +825,12 @@ cdef int find_tensorflow(address_of) except -1:
     find(
         <void**>&tf.TF_ShapeInferenceContextScalar, address_of, "TF_ShapeInferenceContextScalar"
     )
+    find(
+        <void**>&tf.TF_ShapeInferenceContextSetUnknownShape,
+        address_of,
+        "TF_ShapeInferenceContextSetUnknownShape",
+    )
+    find(<void**>&tf.TF_SetStatus, address_of, "TF_SetStatus")
     return 0
 
 
@@ -787,14 +866,42 @@ cdef void* key_in_xla(CallFrame* frame) noexcept nogil:
     return NULL
 
 
-def register_in_xla(uintptr_t get_api, str rounding, str key):
-    """Makes two functions known to XLA, by these names, for as long as the process lives.
+cdef void* add_in_xla(CallFrame* frame) noexcept nogil:
+    """Takes what the kernel of `IpuPartialSums` takes; gives its results as float32."""
+    if is_question(frame):
+        return NULL
+    cdef Buffer** given = frame.arguments.buffers
+    cdef Convolution convolution = convolution_of(
+        given[0].dims, given[1].dims, <const int64_t*>given[2].data
+    )
+    cdef PartialRounding rounding = partial_rounding(
+        (<const uint64_t*>given[3].data)[0], (<const uint64_t*>given[4].data)[0]
+    )
+    cdef NewError error
+    if not add_in_passes(
+        &convolution,
+        &rounding,
+        <const float*>given[0].data,
+        <const float*>given[1].data,
+        <float*>frame.results.buffers[0].data,
+    ):
+        error = NewError(
+            sizeof(NewError), NULL, b"No memory to add up partial sums.", TF_RESOURCE_EXHAUSTED
+        )
+        return frame.api.create_error(&error)
+    return NULL
+
+
+def register_in_xla(uintptr_t get_api, str rounding, str key, str partial_sums):
+    """Makes three functions known to XLA, by these names, for as long as the process lives.
 
     Args:
         get_api: The address of `xla::ffi::GetXlaFfiApi`.
         rounding: Takes `float32[n]`, `int64[]` of a key, and `int64[]` of `own_number`; has one
             result, `float16[n]`.
         key: Takes `int64[]` with the address of `RoundingKeys`; has one result, `int64[]`.
+        partial_sums: Takes what the function `partial_sums` takes, key and own number as `int64[]`,
+            and any further arguments; has one result, that function's.
 
     Raises:
         RuntimeError: XLA does not take them; the error has its text.
@@ -802,3 +909,4 @@ def register_in_xla(uintptr_t get_api, str rounding, str key):
     cdef const Api* api = (<const Api* (*)() noexcept nogil>get_api)()
     register_handler(api, rounding, round_in_xla)
     register_handler(api, key, key_in_xla)
+    register_handler(api, partial_sums, add_in_xla)

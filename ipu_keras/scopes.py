@@ -255,8 +255,9 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
 def partials_type(override_type: Any) -> Iterator[None]:
     """Chooses the type in which convolutions and matrix products add up.
 
-    It changes what products of float16 numbers cost, as the option `partialsType` does for all of
-    a program. It does not change numbers: the host adds up in float32.
+    It changes what products of float16 numbers cost, and with `np.float16` what they are, as the
+    option `partialsType` does for all of a program: after every 16 products a sum is rounded to
+    float16. Gradients that are computed outside of the scope are as the program is.
 
     Args:
         override_type: `np.float16` or `np.float32`, or TensorFlow's types of these names.

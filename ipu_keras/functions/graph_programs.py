@@ -21,6 +21,7 @@ from ipu_keras.functions.place import Place, outermost_graph
 from ipu_keras.functions.update_results import UpdateResults
 from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.host.host_program import HostCallable, build_traced
+from ipu_keras.host.partial_sums import in_stages
 from ipu_keras.host.replicas.replica_values import Captures
 from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.host.replicas.together import Together, by_all_replicas
@@ -338,7 +339,9 @@ class _Execution:
         """Puts an execution into the graph being built; what is handed on is ordered by replica."""
 
         def run(carried: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            found = call(*self._elements(), *carried)
+            elements = self._elements()
+            with in_stages(tf.compat.v1.get_default_graph(), self.work.pipeline):
+                found = call(*elements, *carried)
             results, handed = found if self.work.carried else (found, [])
             for queue, tensors in zip(self.queues, results, strict=True):
                 queue.write(_sent(tensors, self.program, self.work.sums))

@@ -12,19 +12,26 @@ it. Functions without halves stay as they are.
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ipu_keras._device import address_of
-from ipu_keras._rounding import RoundingKeys, own_number, register
+from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
 from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
 from ipu_keras.host.fused_updates import update_of
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
+from ipu_keras.host.partial_sums import (
+    PartialsScope,
+    PartialTypes,
+    function_in_passes,
+    text_of_stages,
+)
 from ipu_keras.host.random_rounding import (
+    MODULE_VERSION,
     NEXT_STEP,
     following_key,
     module_of_keys,
@@ -34,6 +41,7 @@ from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
+from ipu_keras.program import Pipeline
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributes_in
 
@@ -100,9 +108,6 @@ _OVERFLOWING = frozenset({"Cosh", "Exp", "Expm1", "Pow", "Sinh"})
 # What changes a variable by what it computes, and what computes that.
 _CHANGES = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
 
-# Of the serialization format of MLIR, see `rewrites/random_bits.py`.
-_MODULE_VERSION = 9
-
 # Before the name of a tensor, says that nothing takes its place there.
 _AS_IT_IS = "="
 
@@ -118,7 +123,9 @@ _KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
 _numbers = itertools.count()
 
 
-def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
+def with_halves(
+    concrete: Any, numerics: Numerics, keys: RoundingKeys, pipeline: Pipeline | None = None
+) -> Any:
     """Returns a function that computes halves as an IPU does; the given one if it has none.
 
     Args:
@@ -126,16 +133,17 @@ def with_halves(concrete: Any, numerics: Numerics, keys: RoundingKeys) -> Any:
             would have it written anew once more.
         numerics: How halves overflow on the device, and when they are rounded at random.
         keys: The stream of keys of the device, which has to live as long as the function may run.
+        pipeline: The pipeline that it is, whose stages may have partial sums of other types.
     """
     definition = function_definition(concrete.inference_fn.name.decode())
     # Where an overflow stops, it has to be seen when the execution is over.
     numerics = replace(numerics, nanoo=numerics.shows_overflow)
-    made, called = definitions_with_halves(definition, numerics, keys)
+    made, called = definitions_with_halves(definition, numerics, keys, pipeline)
     return defined_like(concrete, made, called) if made else concrete
 
 
 def definitions_with_halves(
-    definition: Any, numerics: Numerics, keys: RoundingKeys
+    definition: Any, numerics: Numerics, keys: RoundingKeys, pipeline: Pipeline | None = None
 ) -> tuple[list[tuple[str, Any]], list[Any]]:
     """Returns definitions of what a function calls and, the last, of itself, with its halves.
 
@@ -144,12 +152,17 @@ def definitions_with_halves(
     traced functions that these call besides, and that have to be kept. See `with_halves`.
     """
     name = definition.signature.name
-    functions = _HalvedFunctions({name: definition})
+    functions = _HalvedFunctions({name: definition}, PartialTypes(numerics.half_partials))
     if functions.are_computed_in(name):
         at_random = numerics.rounding is StochasticRoundingBehaviour.ON
-        way = _Way(nanoo=numerics.nanoo, stream=keys.address, at_random=at_random)
+        way = _Way(
+            nanoo=numerics.nanoo,
+            stream=keys.address,
+            at_random=at_random,
+            partials=PartialsScope(stages=text_of_stages(pipeline)),
+        )
         functions.rewritten(name, way)
-    return functions.made, functions.updates
+    return functions.made, functions.called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +173,7 @@ class _Way:
         nanoo: Whether halves that overflow become NaN.
         stream: Where the keys of the device are.
         at_random: Whether its operations round at random, unless they say themselves how they do.
+        partials: Which type of partial sums scopes and stages around it ask for.
         in_xla: Whether XLA's programs call it.
         takes_key: Whether it is given a key as its last argument.
         hands_key_on: Whether it returns the key of the next step of its loop as its last result.
@@ -168,6 +182,7 @@ class _Way:
     nanoo: bool
     stream: int
     at_random: bool
+    partials: PartialsScope = field(default_factory=PartialsScope)
     in_xla: bool = False
     takes_key: bool = False
     hands_key_on: bool = False
@@ -178,31 +193,41 @@ class _HalvedFunctions:
 
     Args:
         known: Definitions by their names; TensorFlow knows the others.
+        partials: Which of their operations have partial sums of halves.
     """
 
-    def __init__(self, known: dict[str, Any]) -> None:
+    def __init__(self, known: dict[str, Any], partials: PartialTypes) -> None:
+        self.partials = partials
         self._known = known
         self._concerned: dict[tuple[str, bool], bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
-        self._updates: dict[bytes, Any] = {}
+        self._called: dict[tuple[bytes, bool], Any] = {}
         self.made: list[tuple[str, Any]] = []
 
     @property
-    def updates(self) -> list[Any]:
-        """The traced functions that new ones call to update variables."""
-        return [*self._updates.values()]
+    def called(self) -> list[Any]:
+        """The traced functions that new ones call for updates, and for partial sums of halves."""
+        return [*self._called.values()]
 
     def update_for(self, node: Any) -> str:
         """Returns the name of what computes the new values of variables that a node updates."""
+        return self._name_of(node, in_xla=False, trace=lambda: update_of(node))
+
+    def in_passes_for(self, node: Any, in_xla: bool) -> str:
+        """Returns the name of what takes the place of a convolution or product of halves."""
+        return self._name_of(node, in_xla, lambda: function_in_passes(node, in_xla))
+
+    def _name_of(self, node: Any, in_xla: bool, trace: Callable[[], Any]) -> str:
+        """Traces a function for nodes of this kind and these attributes, if it is the first."""
         alike = type(node)(op=node.op)
         for name, value in node.attr.items():
             if name[0] != "_":
                 alike.attr[name].CopyFrom(value)
-        key = alike.SerializeToString(deterministic=True)
-        if key not in self._updates:
-            self._updates[key] = update_of(node)
-        return self._updates[key].inference_fn.name.decode()
+        key = (alike.SerializeToString(deterministic=True), in_xla)
+        if key not in self._called:
+            self._called[key] = trace()
+        return self._called[key].inference_fn.name.decode()
 
     def are_computed_in(self, name: str, in_xla: bool = False) -> bool:
         """Whether a function, or one that it calls, computes halves, or what XLA has otherwise."""
@@ -338,6 +363,8 @@ class _Rewriting:
         self._salts = itertools.count(NEXT_STEP + 1)
         # Whether the operation that is written anew rounds at random.
         self._at_random = False
+        # What is said of its partial sums.
+        self._partials = PartialsScope()
         # The operations of which no half is infinite, so that what is computed of it need not look.
         self._finite_ops: set[str] = set()
         # Where new operations are, and what they wait for.
@@ -350,6 +377,7 @@ class _Rewriting:
         for node in found.node_def:
             self._device = node.device
             self._at_random = _is_at_random(node, self._way.at_random)
+            self._partials = self._functions.partials.scope_of(node, self._way.partials)
             self._call(node)
             if self._in_xla and _makes_integers(node):
                 self._make_integers(node)
@@ -386,6 +414,7 @@ class _Rewriting:
             self._way,
             in_xla=self._in_xla or _is_for_xla(node),
             at_random=at_random,
+            partials=self._partials,
             takes_key=takes_key,
             hands_key_on=False,
         )
@@ -450,7 +479,7 @@ class _Rewriting:
     ) -> str:
         """Has XLA compile a module in MLIR; returns its only result."""
         node = self._new_node("XlaCallModule", name, inputs)
-        node.attr["version"].i = _MODULE_VERSION
+        node.attr["version"].i = MODULE_VERSION
         node.attr["module"].s = module
         node.attr["platforms"].list.s.append(b"CPU")
         node.attr["Tin"].list.type.extend(takes)
@@ -486,6 +515,9 @@ class _Rewriting:
         is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
         is_bounded = node.op in _BOUNDED and is_finite
         self._finite_ops.add(node.name)
+        if self._has_half_partials(node, halves):
+            self._add_up_in_passes(node, wide)
+            return
         self._widen(node, wide, halves)
         for argument in kind.output_arg:
             if argument.type_attr in halves:
@@ -495,6 +527,35 @@ class _Rewriting:
                 result = _AS_IT_IS + tensor
                 checked = [] if is_finite else operands or [result]
                 self._note(tensor, self._rounded(result, name, checked, is_bounded))
+
+    def _has_half_partials(self, node: Any, halves: set[str]) -> bool:
+        are_halves = self._functions.partials.are_halves(node, self._partials)
+        return are_halves and len(halves) == len(COMPUTING[node.op])
+
+    def _add_up_in_passes(self, node: Any, wide: Sequence[int]) -> None:
+        """Calls what rounds each partial sum, in place of an operation that has such."""
+        (result,) = definition_of(node.op).output_arg
+        function = self._functions.in_passes_for(node, self._in_xla)
+        for k in wide:
+            node.input[k] = self._cast_to(_FLOAT, node.input[k], f"{node.name}/wide_{k}")
+        at_random = self._at_random
+        overflow = _NEVER_FINITE if self._nanoo else _SATURATED_IF_FINITE
+        salt = next(self._salts) if at_random else 0
+        own = self._constant(own_number_of_partials(salt, overflow, at_random), _INT64)
+        key = self._key() if at_random else self._constant(0, _INT64)
+        given = [name for name in node.input if name[0] != "^"]
+        call = self._new_node("PartitionedCall", node.name, [*given, key, own])
+        call.input.extend(node.input[len(given) :])
+        call.attr["f"].func.name = function
+        types = [_FLOAT if k in wide else _INT32 for k in range(len(given))]
+        call.attr["Tin"].list.type.extend([*types, _INT64, _INT64])
+        call.attr["Tout"].list.type.append(_FLOAT)
+        found = f"{_AS_IT_IS}{node.name}:output:0"
+        self._note(f"{node.name}:{result.name}:0", self._as_noted(found, node.name))
+
+    def _as_noted(self, found: str, name: str) -> str:
+        """Returns what is noted of halves that are in float32."""
+        return self._cast_to(_HALF, found, f"{name}/half")
 
     def _widen(self, node: Any, positions: Iterable[int], types: Iterable[str]) -> None:
         """Gives a node float32 in place of the halves among its inputs."""
@@ -708,6 +769,9 @@ class _RewritingForExecutor(_Rewriting):
     def _note(self, tensor: str, rounded: str) -> None:
         self._wide[tensor] = rounded
         self._only_wide[tensor] = self._device
+
+    def _as_noted(self, found: str, name: str) -> str:
+        return found
 
     def _move(self, node: Any) -> None:
         if _is_widening(node):

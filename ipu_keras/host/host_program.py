@@ -351,7 +351,7 @@ class HostCallable:
                 program = self._plan.program
                 numerics = program.numerics.of_replicas(program.num_replicas)
                 keys = self._device.engine.rounding_keys
-                self._function = with_halves(self._build(), numerics, keys)
+                self._function = with_halves(self._build(), numerics, keys, program.pipeline)
                 self._device.register_program(self._function.inference_fn.name.decode())
 
     @property

@@ -1,4 +1,4 @@
-"""What definitions of functions need to round float32 to halves at random, as an IPU does.
+"""What definitions of functions need to round as an IPU does: at random, and partial sums.
 
 An operation's bits follow from a key and from what it has of its own. Keys are numbers of 64 bits:
 an execution takes the next one of its device, and each call, branch and step of a loop has one
@@ -7,9 +7,13 @@ that follows from it. Kernels of TensorFlow's executor and functions that XLA's 
 """
 
 import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
 
 from ipu_keras._device import address_of
 from ipu_keras._rounding import own_number, register_in_xla
+from ipu_keras.internals.tensorflow.xla import call_module
 
 # The multiplier of the generator of D. E. Knuth's MMIX ("The Art of Computer Programming", vol. 2),
 # and the step of SplitMix64's counter, which keeps small salts far apart.
@@ -19,7 +23,10 @@ _SPACING = 0x9E3779B97F4A7C15
 # Operations of a function have salts from 1 on; that of what follows in a loop is 0.
 NEXT_STEP = 0
 
-_ROUNDING, _KEY = "ipu_round_randomly", "ipu_rounding_key"
+_ROUNDING, _KEY, _SUMS = "ipu_round_randomly", "ipu_rounding_key", "ipu_partial_sums"
+
+# Of the serialization format of MLIR, see `rewrites/random_bits.py`.
+MODULE_VERSION = 9
 
 # XLA knows all shapes when it compiles a module, and writes them into it.
 _ROUND_MODULE = """module attributes {{jax.uses_shape_polymorphism = true}} {{
@@ -43,6 +50,37 @@ _KEY_MODULE = """module {{
 }}"""
 
 
+# Sizes of results follow from those of what is added up, and of a tensor that has their places.
+_SUMS_MODULE = """module attributes {{jax.uses_shape_polymorphism = true}} {{
+  func.func public @main(
+    %images: tensor<?x?x?x?x?x?xf32>, %filters: tensor<?x?x?x?x?x?xf32>,
+    %geometry: tensor<15xi64>, %key: tensor<i64>, %own: tensor<i64>, %places: tensor<?x?x?xi8>
+  ) -> tensor<?x?x?x?x?x?xf32> {{
+{sizes}
+    %shape = stablehlo.concatenate %s0, %s1, %s2, %s3, %s4, %s5, dim = 0
+      : ({types}) -> tensor<6xi32>
+    %sums = stablehlo.custom_call @{function}(%images, %filters, %geometry, %key, %own, %shape)
+      {{api_version = 4 : i32, indices_of_shape_operands = dense<[5]> : tensor<1xi64>}}
+      : (tensor<?x?x?x?x?x?xf32>, tensor<?x?x?x?x?x?xf32>, tensor<15xi64>, tensor<i64>,
+         tensor<i64>, tensor<6xi32>) -> tensor<?x?x?x?x?x?xf32>
+    return %sums : tensor<?x?x?x?x?x?xf32>
+  }}
+}}"""
+_SIZE = """    %n{k} = stablehlo.get_dimension_size %{tensor}, dim = {dim}
+      : (tensor<{type}>) -> tensor<i32>
+    %s{k} = stablehlo.reshape %n{k} : (tensor<i32>) -> tensor<1xi32>"""
+_SIX, _PLACES = "?x?x?x?x?x?xf32", "?x?x?xi8"
+# By dimension of the result.
+_SIZES_OF_SUMS = (
+    ("images", 0, _SIX),
+    ("images", 1, _SIX),
+    ("places", 0, _PLACES),
+    ("places", 1, _PLACES),
+    ("places", 2, _PLACES),
+    ("filters", 5, _SIX),
+)
+
+
 def following_key(salt: int) -> tuple[int, int, int]:
     """Returns what makes a key of another: a term, a factor and a term, in this order."""
     return _signed(_SPACING * salt), _MULTIPLIER, 1
@@ -60,10 +98,29 @@ def module_of_keys(stream: int) -> bytes:
     return _KEY_MODULE.format(stream=stream, function=_KEY).encode()
 
 
+def call_that_adds_up(given: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Has XLA call what adds up convolutions in passes.
+
+    Args:
+        given: What the kernel of `IpuPartialSums` takes.
+    """
+    _register_in_xla()
+    sizes = "\n".join(
+        _SIZE.format(k=k, tensor=tensor, dim=dim, type=kind)
+        for k, (tensor, dim, kind) in enumerate(_SIZES_OF_SUMS)
+    )
+    types = ", ".join(["tensor<1xi32>"] * len(_SIZES_OF_SUMS))
+    module = _SUMS_MODULE.format(sizes=sizes, types=types, function=_SUMS)
+    # XLA compiles what has these sizes, and computes nothing of it.
+    places = tf.zeros(given[2][:3], tf.int8)
+    shape = tf.TensorShape([None] * len(_SIZES_OF_SUMS))
+    return call_module([*given, places], version=MODULE_VERSION, module=module, shape=shape)
+
+
 @functools.cache
 def _register_in_xla() -> None:
     """Makes the functions known to XLA, once in a process."""
-    register_in_xla(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), _ROUNDING, _KEY)
+    register_in_xla(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), _ROUNDING, _KEY, _SUMS)
 
 
 def _signed(number: int) -> int:

@@ -1,7 +1,9 @@
 """How a device computes with the numbers of an IPU."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 
@@ -14,6 +16,18 @@ class FloatingPointException(enum.Enum):
     OFLO = "overflow (OFLO)"
 
 
+def families_in_halves(*, convolution: Mapping[str, Any], dot: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the families whose Poplar options ask for partial sums of halves.
+
+    Example:
+
+    >>> families_in_halves(convolution={"partialsType": "half"}, dot={})
+    frozenset({'convolution'})
+    """
+    options = {"convolution": convolution, "dot": dot}
+    return frozenset(name for name, own in options.items() if own.get("partialsType") == "half")
+
+
 @dataclass(frozen=True)
 class Numerics:
     """How a device computes with halves, and which exceptions stop it.
@@ -22,11 +36,14 @@ class Numerics:
         nanoo: Whether a half that overflows becomes NaN; else it becomes 65504, the largest.
         stops_at: The exceptions that stop an execution.
         rounding: When numbers are rounded to halves at random, where no scope says so.
+        half_partials: The families of operations whose partial sums are halves, where no scope says
+            what they are: `"convolution"` and `"dot"`.
     """
 
     nanoo: bool = False
     stops_at: frozenset[FloatingPointException] = frozenset()
     rounding: StochasticRoundingBehaviour = StochasticRoundingBehaviour.OFF
+    half_partials: frozenset[str] = frozenset()
 
     @property
     def shows_overflow(self) -> bool:

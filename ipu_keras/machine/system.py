@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ipu_keras.machine.numerics import FloatingPointException, Numerics
+from ipu_keras.machine.numerics import FloatingPointException, Numerics, families_in_halves
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.engine_options import current_engine_options
@@ -235,7 +235,11 @@ class System:
         # `True` and `False` are other spellings of two of its values.
         esr = behaviour.esr
         rounding = StochasticRoundingBehaviour(int(esr)) if isinstance(esr, bool) else esr
-        return Numerics(behaviour.nanoo, stopping, rounding)
+        halves = families_in_halves(
+            convolution=self._config.convolutions.poplar_options,
+            dot=self._config.matmuls.poplar_options,
+        )
+        return Numerics(behaviour.nanoo, stopping, rounding, halves)
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:

@@ -1,7 +1,9 @@
 """Pipelines: a step in stages, and the options by which these run."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from ipu_keras.settings.arguments import noted
 from ipu_keras.settings.pipeline_choices import (
@@ -11,12 +13,23 @@ from ipu_keras.settings.pipeline_choices import (
 )
 
 
+class PartOfStep(Protocol):
+    """Where something is in a step."""
+
+    @property
+    def stage(self) -> int | None: ...
+    @property
+    def backward(self) -> bool: ...
+    @property
+    def weight_update(self) -> bool: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class PipelineChoices:
     """Options of a pipeline that do not depend on the stages.
 
-    The schedule also says how many batches a pipeline takes. All other options change only what
-    it would cost.
+    The schedule also says how many batches a pipeline takes, and `partialsType` in which type its
+    stages add up. All other options change only what it would cost.
 
     Args:
         forward_options: Poplar options of the forward part of each stage; empty for none.
@@ -41,6 +54,24 @@ class PipelineChoices:
     offload_gradient_accumulation_buffers: bool | None = None
     replicated_weight_sharding: bool | None = None
     offload_weights: bool | None = None
+
+    def options_of(self, family: str, part: PartOfStep) -> Mapping[str, Any]:
+        """Returns Poplar's options that one part of a step has of its own.
+
+        Args:
+            family: `"convolution"` or `"dot"`, a matrix product.
+            part: Where it is in the step.
+        """
+        stages = self.backward_options if part.backward else self.forward_options
+        own = None
+        if part.weight_update:
+            own = self.weight_update_options
+        elif stages and part.stage is not None:
+            own = stages[part.stage]
+        if own is None:
+            return {}
+        given = {"convolution": own.convolution_options, "dot": own.matmul_options}
+        return given.get(family) or {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,7 +178,8 @@ class MatmulsOptions(ConfigCategory):
     'float' or 'half'.
 
     Today: Reports, and whether a program fits, take 'availableMemoryProportion' and
-    'partialsType' into account; other flags have no effect and give a warning.
+    'partialsType' into account, and with 'half' sums of halves are rounded after every 16
+    products; other flags have no effect and give a warning.
     """
 
 class IpuModelOptions(ConfigCategory):
@@ -333,7 +334,8 @@ class ConvolutionsOptions(ConfigCategory):
     up, 'float' or 'half'.
 
     Today: Reports, and whether a program fits, take 'availableMemoryProportion' and
-    'partialsType' into account; other flags have no effect and give a warning.
+    'partialsType' into account, and with 'half' sums of halves are rounded after every 16
+    products; other flags have no effect and give a warning.
     """
 
 class ConfigOptions(ConfigTree):

@@ -55,7 +55,8 @@ _ENGINE_FLAGS = Constraint(
 )
 _PLANNED = (
     "Reports, and whether a program fits, take 'availableMemoryProportion' and 'partialsType' into "
-    "account; other flags have no effect and give a warning."
+    "account, and with 'half' sums of halves are rounded after every 16 products; other flags have "
+    "no effect and give a warning."
 )
 _STOPS = (
     "Executions of Keras models, of functions for `strategy.run` and of computations of sessions "

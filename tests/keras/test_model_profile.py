@@ -344,7 +344,7 @@ def test_training_does_not_import_the_cost_model(run_forked):
 
 
 def test_operations_of_poplars_libraries_are_single_rows():
-    """As many cycles as without the mark, and a name."""
+    """All of their cycles in one row with a name, with products in each step as popnn has them."""
 
     def sequence(x):
         state = tf.zeros((4, 16))
@@ -361,8 +361,9 @@ def test_operations_of_poplars_libraries_are_single_rows():
         (row,) = (row for row in found.rows if row.family == "PopnnLSTM")
         assert (row.name, row.layer, row.repeat) == ("rnn/PopnnLSTM", "rnn", 1)
         plain = profile(sequence, specs, dtype=found.model.options.dtype)
-        assert found.compute_cycles == pytest.approx(plain.compute_cycles, rel=0.02)
-        assert found.flops_per_step == plain.flops_per_step
+        assert found.compute_cycles == pytest.approx(row.cycles, rel=0.02)
+        # Ten steps' products of inputs are added up with those of states, not to them.
+        assert found.flops_per_step == plain.flops_per_step - 10 * 4 * 64
 
 
 def test_loops_of_a_loss_are_its_own(strategy):

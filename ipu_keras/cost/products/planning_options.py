@@ -46,20 +46,14 @@ def product_options(
 ) -> Callable[[ComputeSet], ProductOptions]:
     """Returns how a compute set is planned: by the options of its stage, or those of all."""
     everywhere = _by_family(PipelineStageOptions(convolution_options, matmul_options))
-    forward, backward = [], []
-    update: dict[str, dict[str, Any]] = {}
     if pipeline is not None:
-        forward = [_by_family(each) for each in pipeline.forward_options]
-        backward = [_by_family(each) for each in pipeline.backward_options]
-        update = _by_family(pipeline.weight_update_options)
+        # What is wrong is an error, of whatever the program has products.
+        stages = (*pipeline.forward_options, *pipeline.backward_options)
+        for each in (*stages, pipeline.weight_update_options):
+            _by_family(each)
 
     def options_of(one: ComputeSet) -> ProductOptions:
-        stages = backward if one.backward else forward
-        own: dict[str, Any] = {}
-        if one.weight_update:
-            own = update.get(one.family, {})
-        elif stages and one.stage is not None:
-            own = stages[one.stage].get(one.family, {})
+        own = {} if pipeline is None else _chosen(pipeline.options_of(one.family, one))
         rest = everywhere.get(one.family, {})
         return ProductOptions(**{"memory_proportion": memory_proportion, **rest, **own})
 

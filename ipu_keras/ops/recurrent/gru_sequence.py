@@ -11,6 +11,7 @@ from ipu_keras.ops.recurrent.steps import (
     arrays,
     loop,
     num_steps,
+    partial_sums_in,
     per_step_product,
     product,
     product_over_steps,
@@ -51,7 +52,8 @@ def gru(
         reset_after: Whether the reset gate is applied after the candidate's product with the
             state, as in the first version of the paper, or before it.
         mask: `(time, batch)`. Where it is false, the state stays what it was.
-        partials_dtype: Type of the sums in products, if wider than the tensors.
+        partials_dtype: Type of the partial sums of products of halves, tf.float16 or tf.float32;
+            `None` leaves it to the configuration.
 
     Returns:
         The states after each step, `(time, batch, units)`.
@@ -70,7 +72,8 @@ def gru(
     # The gradient below needs derivatives that depend on one number each. Softmax has none:
     # TensorFlow differentiates the loop instead.
     if static_sizes(inputs)[0] == 0 or not functions.have_derivatives:
-        return _inference(*tensors, attention, functions, mask, partials_dtype, True)
+        with partial_sums_in(partials_dtype):
+            return _inference(*tensors, attention, functions, mask, partials_dtype, True)
     scored = () if attention is None else (attention,)
 
     def run(inputs, initial_h, kernel, recurrent_kernel, bias, attention=None):
@@ -85,26 +88,28 @@ def gru(
             weights = _Weights.of(kernel, recurrent_kernel, bias, reset_after, partials_dtype)
             before = shifted(states, initial_h)
             factors = functions.factors(gates, products, before, scores, mask)
-            d_h, d_h_each, d_logits = _backward(d_states, factors, weights)
-            reset = tf.split(gates, 3, axis=-1)[1]
-            d_kernel = product_over_steps(inputs, d_logits, partials_dtype)
-            d_recurrent, d_bias = _weight_gradients(
-                d_logits, before, reset, reset_after, partials_dtype
-            )
-            gradients = (
-                per_step_product(d_logits, weights.kernel, transpose_b=True),
-                d_h,
-                d_kernel,
-                d_recurrent,
-                d_bias,
-            )
+            with partial_sums_in(partials_dtype):
+                d_h, d_h_each, d_logits = _backward(d_states, factors, weights)
+                reset = tf.split(gates, 3, axis=-1)[1]
+                d_kernel = product_over_steps(inputs, d_logits, partials_dtype)
+                d_recurrent, d_bias = _weight_gradients(
+                    d_logits, before, reset, reset_after, partials_dtype
+                )
+                gradients = (
+                    per_step_product(d_logits, weights.kernel, transpose_b=True),
+                    d_h,
+                    d_kernel,
+                    d_recurrent,
+                    d_bias,
+                )
             if attention is None:
                 return gradients
             return *gradients, tf.reduce_sum(d_h_each * factors.attention, axis=-1)
 
         return states, gradient
 
-    return differentiable(run, *tensors, *scored)
+    with partial_sums_in(partials_dtype):
+        return differentiable(run, *tensors, *scored)
 
 
 def gru_inference(
@@ -126,13 +131,14 @@ def gru_inference(
 
     Without `return_sequences`, only the last state `(batch, units)` is returned.
     """
-    return _inference(
-        *(inputs, initial_h, kernel, recurrent_kernel, bias, attention),
-        _GruFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after),
-        step_mask(mask),
-        partials_dtype,
-        return_sequences,
-    )
+    with partial_sums_in(partials_dtype):
+        return _inference(
+            *(inputs, initial_h, kernel, recurrent_kernel, bias, attention),
+            _GruFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation], reset_after),
+            step_mask(mask),
+            partials_dtype,
+            return_sequences,
+        )
 
 
 def _inference(

@@ -12,6 +12,7 @@ from ipu_keras.ops.recurrent.steps import (
     arrays,
     loop,
     num_steps,
+    partial_sums_in,
     per_step_product,
     product,
     product_over_steps,
@@ -45,7 +46,8 @@ def lstm(
     Args:
         inputs: Sequences of the shape `(time, batch, features)`.
         mask: `(time, batch)`. Where it is false, the output and the cell stay what they were.
-        partials_dtype: Type of the sums in products, if wider than the tensors.
+        partials_dtype: Type of the partial sums of products of halves, tf.float16 or tf.float32;
+            `None` leaves it to the configuration.
 
     Returns:
         The outputs `(time, batch, units)` and the last cell `(batch, units)`.
@@ -63,7 +65,8 @@ def lstm(
     # The gradient below needs derivatives that depend on one number each. Softmax has none:
     # TensorFlow differentiates the loop instead.
     if static_sizes(inputs)[0] == 0 or not functions.have_derivatives:
-        return _inference(*tensors, functions, mask, partials_dtype, return_sequences=True)
+        with partial_sums_in(partials_dtype):
+            return _inference(*tensors, functions, mask, partials_dtype, return_sequences=True)
 
     def run(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias):
         wide, wide_recurrent = (widened(m, partials_dtype) for m in (kernel, recurrent_kernel))
@@ -77,19 +80,22 @@ def lstm(
             # Widened again: what was widened before would be kept for the gradient.
             wide, wide_recurrent = (widened(m, partials_dtype) for m in (kernel, recurrent_kernel))
             factors = functions.factors(gates, cells, shifted(cells, initial_c))
-            d_gates, d_h, d_c = _backward(d_outputs, d_last_cell, factors, wide_recurrent, mask)
-            return (
-                per_step_product(d_gates, wide, transpose_b=True),
-                d_h,
-                d_c,
-                product_over_steps(inputs, d_gates, partials_dtype),
-                product_over_steps(shifted(outputs, initial_h), d_gates, partials_dtype),
-                sum_over_steps(d_gates, partials_dtype),
-            )
+            with partial_sums_in(partials_dtype):
+                d_gates, d_h, d_c = _backward(d_outputs, d_last_cell, factors, wide_recurrent, mask)
+            with partial_sums_in(partials_dtype):
+                return (
+                    per_step_product(d_gates, wide, transpose_b=True),
+                    d_h,
+                    d_c,
+                    product_over_steps(inputs, d_gates, partials_dtype),
+                    product_over_steps(shifted(outputs, initial_h), d_gates, partials_dtype),
+                    sum_over_steps(d_gates, partials_dtype),
+                )
 
         return (outputs, last), gradient
 
-    return differentiable(run, *tensors)
+    with partial_sums_in(partials_dtype):
+        return differentiable(run, *tensors)
 
 
 def lstm_inference(
@@ -111,13 +117,14 @@ def lstm_inference(
     Without `return_sequences`, only the last output `(batch, units)` is returned, beside the
     cell.
     """
-    return _inference(
-        *(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias),
-        _LstmFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation]),
-        step_mask(mask),
-        partials_dtype,
-        return_sequences=return_sequences,
-    )
+    with partial_sums_in(partials_dtype):
+        return _inference(
+            *(inputs, initial_h, initial_c, kernel, recurrent_kernel, bias),
+            _LstmFunctions(ACTIVATIONS[activation], ACTIVATIONS[recurrent_activation]),
+            step_mask(mask),
+            partials_dtype,
+            return_sequences=return_sequences,
+        )
 
 
 def _inference(inputs, h, c, kernel, recurrent, bias, functions, mask, partials, return_sequences):

@@ -3,12 +3,14 @@
 The sums of products have the precision of a matrix that was `widened` for them.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.shapes import static_sizes
+from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, attributed
 
 
 def num_steps(sequence: tf.Tensor) -> Any:
@@ -38,6 +40,15 @@ def widened(matrix: tf.Tensor, partials_dtype: tf.DType | None) -> tf.Tensor:
     if partials_dtype is None or partials_dtype.size <= matrix.dtype.size:
         return matrix
     return tf.cast(matrix, partials_dtype)
+
+
+def partial_sums_in(
+    partials_dtype: tf.DType | None,
+) -> contextlib.AbstractContextManager[None]:
+    """While this is open, products of halves round their partial sums if those are to be halves."""
+    if partials_dtype != tf.float16 or tf.executing_eagerly():
+        return contextlib.nullcontext()
+    return attributed(tf.compat.v1.get_default_graph(), PARTIALS_TYPE, "half")
 
 
 def product(a: tf.Tensor, wide: tf.Tensor, **options: bool) -> tf.Tensor:

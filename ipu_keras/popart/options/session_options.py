@@ -226,8 +226,9 @@ class SessionOptions(Settings):
     )
     partialsTypeMatMuls = Setting(
         "",
-        "The type of the partial sums of matrix products; that of their inputs if it is empty.",
-        Effect.MODEL,
+        "The type of the partial sums of matrix products of halves; float if it is empty. After "
+        "every 16 products sums of halves are rounded.",
+        Effect.RESULTS,
         kind=choice("", "float", "half"),
     )
     strictOpVersions = Setting(
@@ -256,8 +257,9 @@ class SessionOptions(Settings):
     )
     convolutionOptions = Setting(
         {},
-        "Options of convolutions, such as `availableMemoryProportion`.",
-        Effect.MODEL,
+        "Options of convolutions, such as `availableMemoryProportion`, and `partialsType`, as "
+        "`partialsTypeMatMuls` is for products.",
+        Effect.RESULTS,
         kind=dict_of(TEXT),
     )
     lstmOptions = Setting(

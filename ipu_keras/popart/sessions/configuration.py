@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_keras.config import IPUConfig
-from ipu_keras.machine.numerics import Numerics
+from ipu_keras.machine.numerics import Numerics, families_in_halves
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.target import Target
 from ipu_keras.popart.exceptions import popart_exception, poplar_exception
@@ -183,7 +183,13 @@ class SessionConfiguration:
         """How programs compute with halves."""
         at_random = self.options.enableStochasticRounding
         behaviours = StochasticRoundingBehaviour
-        return Numerics(rounding=behaviours.ON if at_random else behaviours.OFF)
+        return Numerics(
+            rounding=behaviours.ON if at_random else behaviours.OFF,
+            half_partials=families_in_halves(
+                convolution=self.options.convolutionOptions,
+                dot={"partialsType": self.options.partialsTypeMatMuls},
+            ),
+        )
 
     @property
     def checks_numbers(self) -> bool:

@@ -18,6 +18,8 @@ from ipu_keras.popart.sessions.number_checks import first_wrong
 from ipu_keras.popart.sessions.reached import direct_softmaxes, kept_statistics
 from ipu_keras.popart.sessions.step import TracedModel, returned_tensor
 from ipu_keras.popart.sessions.weight_update import WeightUpdate
+from ipu_keras.tracing.frontend_attributes import PARTIALS_TYPE, attributes_of, set_attribute_of
+from ipu_keras.tracing.layers import forward_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +153,7 @@ class TrainedStep(TracedModel):
             for name, value in values.items()
         }
         loss = self._loss(environment)
+        num_before = len(loss.graph.get_operations())
         gradients = tf.gradients(
             loss,
             [value.in_order(orders[name]) for name, value in values.items()],
@@ -158,6 +161,7 @@ class TrainedStep(TracedModel):
                 loss.shape, tf.cast(self.weight_update.scale(self.weights), loss.dtype)
             ),
         )
+        _hand_partials_on(loss.graph.get_operations()[num_before:])
         return {
             name: LaidOutTensor(tf.convert_to_tensor(gradient), order=orders[name])
             for name, gradient in zip(values, gradients, strict=True)
@@ -194,6 +198,18 @@ def _returns_statistics(node: Node) -> bool:
 
 def _has_gradient(value: Any) -> bool:
     return isinstance(value, LaidOutTensor) and value.known is None and value.dtype.is_floating
+
+
+def _hand_partials_on(gradients: Sequence[tf.Operation]) -> None:
+    """Gives operations of gradients the partials type of those whose gradients they compute."""
+    for op in gradients:
+        forward = forward_path(op.name).rpartition("/")[0]
+        try:
+            texts = attributes_of(op.graph.get_operation_by_name(forward))
+        except (KeyError, ValueError):
+            continue
+        if PARTIALS_TYPE in texts:
+            set_attribute_of(op, PARTIALS_TYPE, texts[PARTIALS_TYPE])
 
 
 def _widened(gradient: tf.Tensor) -> tf.Tensor:

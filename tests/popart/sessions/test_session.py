@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import onnx
 import pytest
+from in_passes import product
 
 from ipu_keras import popart
 from ipu_keras.popart import AnchorReturnType as Returns
@@ -565,6 +566,39 @@ def test_several_convolutions_have_partials_of_their_own(session_of):
     ops = graph_of_program(session._executable.program).ops
     (together,) = (op for op in ops if op.name.endswith("MultiConv"))
     assert (together.partials_dtype, together.memory_proportion) == ("float16", 0.5)
+
+
+def test_partial_sums_of_nodes(training_of):
+    """What a node says is more than what options say, and holds for its gradients too."""
+    rng = np.random.default_rng(0)
+    given, weights = rng.normal(size=(2, 40, 40)).astype(np.float16)
+
+    def found(configured, own=None):
+        builder = popart.Builder()
+        x = builder.addInputTensor("FLOAT16", [40, 40])
+        w = builder.addInitializedInputTensor(weights)
+        y = builder.aiOnnx.matmul([x, w])
+        if own is not None:
+            builder.setPartialsType(y, own)
+        loss = builder.aiGraphcore.l1loss([y], 1.0, popart.ReductionType.Sum)
+        gradient = popart.reservedGradientPrefix() + w
+        session, arrays = training_of(
+            *(builder.getModelProto(), loss, popart.ConstSGD(0.5), [y, gradient]),
+            partialsTypeMatMuls=configured,
+        )
+        session.run(popart.PyStepIO({x: given}, arrays))
+        return arrays[y], arrays[gradient]
+
+    product_of_floats = (np.float32(given) @ np.float32(weights)).astype(np.float16)
+    gradient = np.sign(product(given, weights))
+    for configured, own in (("half", None), ("", "HALF"), ("float", "HALF")):
+        results = found(configured, own)
+        np.testing.assert_array_equal(results[0], product(given, weights))
+        np.testing.assert_array_equal(results[1], product(given.T, gradient))
+    for configured, own in (("", None), ("float", None), ("half", "FLOAT")):
+        results = found(configured, own)
+        np.testing.assert_allclose(results[0], product_of_floats, rtol=2e-3, atol=1e-4)
+        assert (results[0] != product(given, weights)).any()
 
 
 @pytest.mark.parametrize("name", ["error > 0.5", "a\\b", "->", "a\nb", "\x1b[31m"])
