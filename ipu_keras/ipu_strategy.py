@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +23,7 @@ from ipu_keras.hooks.tensorflow.eager import replace_iterators
 from ipu_keras.host.operation_kinds import lacked_by_xla
 from ipu_keras.internals.keras_2_habits import explain, explained
 from ipu_keras.internals.tensorflow.decorators import left_by_autograph
-from ipu_keras.internals.tensorflow.functions import jit_compile_of
+from ipu_keras.internals.tensorflow.functions import jit_compile_of, tensors_given
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.internals.tensorflow.strategies import (
     OneDeviceExtended,
@@ -87,12 +89,14 @@ class IPUStrategy(tf.distribute.Strategy):
         self.enable_keras_extensions = has_extensions
         # All are by the user's function, and weak, so that a function that is dropped is freed:
         # its programs, its function for all replicas, and for XLA, which may not compile it as a
-        # whole, the same function in parts.
+        # whole, the same function in parts; and, by what it is called with, what exceptions stop.
         self._programs: weakref.WeakKeyDictionary[Any, FunctionPrograms]
         self._programs = weakref.WeakKeyDictionary()
         self._replicated: weakref.WeakKeyDictionary[Any, ReplicatedFunction]
         self._replicated = weakref.WeakKeyDictionary()
         self._in_parts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._watched: weakref.WeakKeyDictionary[Any, dict[Any, Any]]
+        self._watched = weakref.WeakKeyDictionary()
         replace_iterators(_infeed_instead)
 
     def _make_extended(self, ipu_device: str) -> "IPUExtended":
@@ -214,9 +218,13 @@ class IPUStrategy(tf.distribute.Strategy):
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
+                if replicated is None and self._ipu_device and SYSTEM.numerics.stops_at:
+                    self._watch(fn, key, args, kwargs)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
             return programs.skip(key, self._trace_of(fn, args, kwargs))
-        call = replicated or self._in_parts.get(fn, fn)
+        call = self._watched[fn].get(key) or self._in_parts.get(fn, fn)
+        if replicated is not None:
+            call = functools.partial(replicated, functools.partial(programs.prepared, key))
         synthetic = programs.synthetic(key)
         with programs.running(key):
             if synthetic is not None:
@@ -228,8 +236,19 @@ class IPUStrategy(tf.distribute.Strategy):
         replicated = self._replicated_function(fn)
         return _traced(fn, args, kwargs) if replicated is None else replicated.traced(args, kwargs)
 
+    def _watch(self, fn: Any, key: Any, args, kwargs) -> None:
+        """Notes what is called instead of a function, so that exceptions stop it."""
+        concrete = _traced(self._in_parts.get(fn, fn), args, kwargs)
+        prepared = self._programs[fn].prepared(key, concrete)
+        # Not with the function, which would keep itself alive.
+        signature = None if concrete is fn else inspect.signature(fn.python_function)
+        self._watched[fn][key] = functools.partial(
+            _called_with_defaults, concrete, prepared, signature
+        )
+
     def _programs_of(self, fn: Any) -> FunctionPrograms:
         if fn not in self._programs:
+            self._watched[fn] = {}
             self._programs[fn] = FunctionPrograms(
                 fn, self._call_in_replica, self._ipu_device, compile_program=compiled
             )
@@ -393,6 +412,24 @@ def current_ipu_strategy() -> IPUStrategy | None:
         return None
     strategy = tf.distribute.get_strategy()
     return strategy if isinstance(strategy, IPUStrategy) else None
+
+
+def _called_with_defaults(
+    concrete: Any,
+    prepared: Callable[..., Any],
+    signature: inspect.Signature | None,
+    *args,
+    **kwargs,
+) -> Any:
+    """Calls what was prepared of a trace with the defaults of its function.
+
+    The trace does not know them; without a signature there are none.
+    """
+    if signature is not None:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        args, kwargs = bound.args, bound.kwargs
+    return prepared(*tensors_given(concrete, args, kwargs))
 
 
 def _traced(fn: Any, args, kwargs) -> Any:

@@ -23,13 +23,14 @@ from ipu_keras.functions.graph_programs import (
     refuse_another_trace,
     running,
     skipped,
-    warn_of_unwatched_exceptions,
 )
 from ipu_keras.functions.loop_bodies import as_list, tensors_then_operations
 from ipu_keras.functions.place import Place, placed_on
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.sessions import SessionStep, before_runs, mark
 from ipu_keras.functions.traces_again import Traces
+from ipu_keras.functions.watched_calls import operations_of, watched_program
+from ipu_keras.functions.watched_sessions import WatchedInSession
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.host.zero_results import zero_results
@@ -162,18 +163,23 @@ def _check_captures(concrete: Any) -> None:
         )
 
 
-def _by_all(concrete: Any, specs: Sequence[tf.TensorSpec], place: Place) -> Any:
-    """Returns what a session runs for a computation that was traced for one replica."""
+def _by_all(
+    concrete: Any, specs: Sequence[tf.TensorSpec], place: Place
+) -> tuple[Any, Sequence[Any]]:
+    """Returns what a session runs for a computation that was traced for one replica.
+
+    The copies of variables that it makes for the others are returned too.
+    """
     found = run_by_all(concrete, graph_of(concrete), place, jit_compile=False)
     if found is None:
-        return concrete
+        return concrete, ()
     variables, together = found
 
     def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
         variables.synchronize()
         return together(*tensors)
 
-    return traced_where_variables_are_made(run, specs, concrete.graph.name)
+    return traced_where_variables_are_made(run, specs, concrete.graph.name), variables.copies
 
 
 class _Computation:
@@ -206,8 +212,10 @@ class _Computation:
         self._concrete: Any = None
         self._shards = self._num_replicas = 1
         self._world = SYSTEM.joint_world
-        # How it computes halves; `None` if there are none in it.
-        self._numerics: Numerics | None = None
+        # What it was put into the graph for.
+        self._numerics = Numerics()
+        self._has_halves = False
+        self._watched: WatchedInSession | None = None
         self._results: list[tf.Tensor] = []
         self._operation: Any = None
         self._placement = ""
@@ -267,22 +275,33 @@ class _Computation:
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self._given]
         _check_captures(self._concrete)
         with self._graph.as_default(), placed_on(self._device, is_final=False), tf.device(None):
-            whole = _by_all(self._concrete, specs, self._place)
-            numerics = SYSTEM.numerics.of_replicas(self._num_replicas)
+            whole, copies = _by_all(self._concrete, specs, self._place)
+            inside = [one.variables for one in programs_in(self._concrete.graph) if one.variables]
+            self._numerics = SYSTEM.numerics
+            self._watched = None
+            if self._numerics.stops_at:
+                copies = [*copies, *(copy for one in inside for copy in one.copies)]
+                self._watched = WatchedInSession(whole, copies)
+                whole = self._watched.function
+            numerics = self._numerics.of_replicas(self._num_replicas)
             halved = with_halves(whole, numerics, self._device.engine.rounding_keys)
-        self._numerics = None if halved is whole else SYSTEM.numerics
+        self._has_halves = halved is not whole
         with tf.control_dependencies(begun_accumulators(self._concrete.graph)):
-            found = halved(*self._given)
-        operations = reversed(self._graph.get_operations())
-        call = next(op for op in operations if "PartitionedCall" in op.type)
+            if self._watched is None:
+                found = list(halved(*self._given))
+                operations = reversed(self._graph.get_operations())
+                call = next(op for op in operations if "PartitionedCall" in op.type)
+            else:
+                found, call = self._watched.called(lambda: halved(*self._given), self._given)
         step = SessionStep(
+            check=self._check,
             before=self._prepare,
             during=lambda: running(self._programs, self._device),
             explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
             feeds=self._feeds,
         )
         mark(call, step)
-        return list(found), call
+        return found, call
 
     def _settle(self) -> None:
         """Traces again for what was configured meanwhile, before sessions have seen the graph."""
@@ -295,9 +314,10 @@ class _Computation:
             num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         except ValueError:
             return  # the error is raised when it runs
+        made_for, asked = self._numerics, SYSTEM.numerics
         has_changed = (
-            self._numerics not in (None, SYSTEM.numerics) or self._world != SYSTEM.joint_world
-        )
+            made_for != asked if self._has_halves else made_for.stops_at != asked.stops_at
+        ) or self._world != SYSTEM.joint_world
         if num_replicas != self._num_replicas or has_changed:
             with self._changing(), self._traces.again():
                 self._trace()
@@ -341,6 +361,12 @@ class _Computation:
         begun = [one.begun for one in self._programs if one.begun is not None]
         return {key: value for one in begun for key, value in one.feeds().items()}
 
+    def _check(self, session: tf.compat.v1.Session) -> None:
+        """Raises an error if floating point exceptions were to stop what a session has run."""
+        if self._watched is not None:
+            program = watched_program(self._programs, self._name, self._numerics)
+            self._watched.check(session, program, operations_of(self._programs))
+
     def _prepare(self) -> None:
         self._configure()
         # TensorFlow does not check whether the devices in a session's graph exist.
@@ -354,6 +380,16 @@ class _Computation:
                 "first runs anything of its graph: configure the system before that. Received: "
                 f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
                 f"{self._num_replicas}",
+            )
+        if SYSTEM.numerics.stops_at != self._numerics.stops_at:
+            stops_at = ", ".join(sorted(kind.name.lower() for kind in SYSTEM.numerics.stops_at))
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Which floating point exceptions stop a computation is settled when a session "
+                "first runs anything of its graph: configure `floating_point_behaviour` before "
+                f"that, or build the graph again. Received: {stops_at or 'none'}, for "
+                f"{self._name!r}",
             )
         for infeed in infeeds_in(self._concrete.graph):
             infeed.read_by(num_replicas)
@@ -377,7 +413,6 @@ class _Computation:
 
     def _whole(self) -> GraphProgram:
         """Makes the program of a computation that has no programs in its graph."""
-        warn_of_unwatched_exceptions()
         concrete = self._concrete
         arguments = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
         graph = graph_of(concrete)

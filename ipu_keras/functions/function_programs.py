@@ -18,17 +18,24 @@ from ipu_keras.functions.graph_programs import (
     programs_in,
     running,
     skipped,
-    warn_of_unwatched_exceptions,
 )
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.synthetic_calls import SyntheticCall
+from ipu_keras.functions.watched_calls import WatchedCall
+from ipu_keras.host.halves import with_halves
 from ipu_keras.host.operation_kinds import CONTROL_FLOW
 from ipu_keras.host.replicas.layer_streams import serve_layers
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.host.zero_results import zero_results
-from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of, leaves_with_paths
+from ipu_keras.internals.tensorflow.functions import (
+    autograph_of,
+    call_with_captures,
+    jit_compile_of,
+    leaves_with_paths,
+)
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import Graph, TensorSpec
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
@@ -150,7 +157,6 @@ class FunctionPrograms:
             LoweringError: `debug.allowOutOfMemory` is `"false"`, and whether the program fits
                 cannot be told.
         """
-        warn_of_unwatched_exceptions()
         arguments, device = _Arguments.of(args, kwargs), self._device
         self._infeeds[key] = infeeds_in(concrete.graph)
         synthetic = SyntheticCall.if_asked_for(concrete.graph.variables)
@@ -197,6 +203,26 @@ class FunctionPrograms:
     def synthetic(self, key: Hashable) -> SyntheticCall | None:
         """Returns what calls the function with other data than the host's; `None` for nothing."""
         return self._synthetic.get(key)
+
+    def prepared(self, key: Hashable, run: Any, num_replicas: int = 1) -> Callable[..., Any]:
+        """Returns what computes the numbers of an IPU, and stops where one would.
+
+        Args:
+            key: The same as for `compile`, which was called before.
+            run: A trace of the function, for so many replicas; the result takes the tensors of
+                its arguments.
+        """
+        numerics = SYSTEM.numerics.of_replicas(num_replicas)
+        device = self._device
+        assert device is not None
+        if numerics.stops_at and self._programs[key]:
+            return WatchedCall(run, self._programs[key], self._name, device, numerics)
+        halved = with_halves(run, numerics, device.engine.rounding_keys)
+
+        def call(*tensors: Any) -> Any:
+            return call_with_captures(halved, tensors, halved.captured_inputs)
+
+        return call
 
     def skip(self, key: Hashable, concrete: Any) -> Any:
         """Returns zeros in place of what a function would return that is only compiled."""

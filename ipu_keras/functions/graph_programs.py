@@ -19,6 +19,7 @@ from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.begun_op_by_op import BegunOpByOp
 from ipu_keras.functions.place import Place, outermost_graph
 from ipu_keras.functions.update_results import UpdateResults
+from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.host.host_program import HostCallable, build_traced
 from ipu_keras.host.partial_sums import in_stages
 from ipu_keras.host.replicas.replica_values import Captures
@@ -31,12 +32,10 @@ from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.ir import TensorSpec
-from ipu_keras.machine.numerics import FloatingPointException
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.executable import Executable
 from ipu_keras.settings.arguments import divisors
-from ipu_keras.settings.option_warnings import OPTION_WARNINGS
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.accumulations import check_accumulations
 from ipu_keras.tracing.infeeds import is_traced_for_model
@@ -90,7 +89,13 @@ def running(programs: Sequence[GraphProgram], device: IpuDevice) -> Iterator[Non
         if program.begun is not None:
             program.begun.begin()
     with device.engine.running([program.executable for program in programs]):
-        yield
+        try:
+            yield
+        except TilesExceptedError:
+            # All replicas have the values from before, which were synchronized.
+            for program in programs:
+                program.note_execution()
+            raise
     for program in programs:
         program.note_execution()
         if program.begun is not None:
@@ -531,23 +536,3 @@ def _infeed_of(work: GraphWork) -> tuple[TensorSpec, ...]:
 def _spec_of(tensor: Any) -> TensorSpec:
     # In TensorFlow 1's mode the dimensions of a shape are no integers.
     return TensorSpec(tuple(tensor.shape.as_list()), tensor.dtype.name)
-
-
-def warn_of_unwatched_exceptions() -> None:
-    """Warns that floating point exceptions, which are to stop programs, stop no functions."""
-    stops_at = SYSTEM.numerics.stops_at
-    options = [f"floating_point_behaviour.{kind.name.lower()}" for kind in FloatingPointException]
-    asked = [
-        option
-        for option, kind in zip(options, FloatingPointException, strict=True)
-        if kind in stops_at
-    ]
-    OPTION_WARNINGS.warn(
-        "floating point exceptions",
-        asked,
-        lambda names: (
-            f"{names} stop the steps of Keras models, and neither functions for `strategy.run` nor "
-            "the computations of sessions, which go on with what is not finite."
-        ),
-        stacklevel=2,
-    )

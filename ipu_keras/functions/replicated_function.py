@@ -11,10 +11,9 @@ from ipu_keras.device import IpuDevice
 from ipu_keras.functions.place import Place
 from ipu_keras.functions.replicas import run_by_all
 from ipu_keras.functions.traces_again import traced_again
-from ipu_keras.host.halves import with_halves
+from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
-from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing import graph_of, replicated
 from ipu_keras.tracing.replication import Needs, needing
 
@@ -35,16 +34,25 @@ class ReplicatedFunction:
         # By the name of the trace for one replica.
         self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
 
-    def __call__(self, *args, **kwargs):
-        """Runs the function with its usual arguments, and returns what replica 0 returns."""
+    def __call__(self, prepared: Callable[[Any, int], Callable], /, *args, **kwargs):
+        """Runs the function with its usual arguments, and returns what replica 0 returns.
+
+        Args:
+            prepared: Returns what is called for a trace, given for how many replicas that is.
+        """
         args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
         concrete = self.traced(args, kwargs)
         if concrete.name not in self._programs:
-            self._programs[concrete.name] = self._program(concrete)
+            self._programs[concrete.name] = self._program(concrete, prepared)
         variables, run = self._programs[concrete.name]
         variables.synchronize()
         given = tf.nest.flatten((args, kwargs), expand_composites=True)
-        results = run(*filter(tf.is_tensor, given))
+        try:
+            results = run(*filter(tf.is_tensor, given))
+        except TilesExceptedError:
+            # All replicas have the values from before, which were synchronized.
+            variables.note_execution()
+            raise
         variables.note_execution()
         return results
 
@@ -68,12 +76,13 @@ class ReplicatedFunction:
         with needing(self._needs), replicated(len(self._device.ipus), shards="shared"):
             return self._function.get_concrete_function(*given, **named)
 
-    def _program(self, concrete: Any) -> tuple[ReplicaVariables, Callable]:
+    def _program(
+        self, concrete: Any, prepared: Callable[[Any, int], Callable]
+    ) -> tuple[ReplicaVariables, Callable]:
         graph = graph_of(concrete)
         found = run_by_all(concrete, graph, Place(self._device), jit_compile=self._jit_compile)
         variables, run = found or (ReplicaVariables([concrete], 1, self._device), concrete)
-        numerics = SYSTEM.numerics.of_replicas(1 if found is None else len(self._device.ipus))
-        return variables, with_halves(run, numerics, self._device.engine.rounding_keys)
+        return variables, prepared(run, 1 if found is None else len(self._device.ipus))
 
 
 def _as_tensor(value: Any) -> Any:

@@ -28,6 +28,10 @@ def _nothing() -> None:
     pass
 
 
+def _unchecked(session: tf.compat.v1.Session) -> None:
+    pass
+
+
 def _no_better(error: Exception) -> None:
     """Leaves it at TensorFlow's own words."""
 
@@ -38,6 +42,8 @@ class SessionStep:
 
     Args:
         before: Called before it runs; what it raises is raised by the session.
+        check: Called with the session when it has run, within the context of `during`; what it
+            raises is raised by the session.
         explain: Called with the error of a run; raises one that says more, if it can.
         during: Makes a context that is open while it runs.
         feeds: Called within that context; returns what is fed besides what the user feeds, by
@@ -45,6 +51,7 @@ class SessionStep:
     """
 
     before: Callable[[], None] = _nothing
+    check: Callable[[tf.compat.v1.Session], None] = _unchecked
     after: Callable[[], None] = _nothing
     explain: Callable[[Exception], None] = _no_better
     during: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
@@ -153,7 +160,7 @@ def serve_sessions(configure: Callable[[], None]) -> None:
             configure()
             DRIVER.device_for(ordinal)
         start_in_session(session)
-        return _run(operations, run)
+        return _run(session, operations, run)
 
     replace_session_runs(run_checked, _is_concerned)
 
@@ -166,7 +173,9 @@ def _ordinals(session: tf.compat.v1.Session, operations: Sequence[tf.Operation])
     return getattr(session, _PLACEMENTS).of(operations)
 
 
-def _run(operations: Sequence[tf.Operation], run: Callable[[dict], Any]) -> Any:
+def _run(
+    session: tf.compat.v1.Session, operations: Sequence[tf.Operation], run: Callable[[dict], Any]
+) -> Any:
     """Runs what a session was asked for, with what is noted for its operations around it."""
     steps = _marks_of(operations[0].graph).steps_of(operations) if operations else ()
     if not steps:
@@ -185,6 +194,8 @@ def _run(operations: Sequence[tf.Operation], run: Callable[[dict], Any]) -> Any:
             for step in steps:
                 step.explain(error)
             raise
+        for step in steps:
+            step.check(session)
     for step in steps:
         step.after()
     return found

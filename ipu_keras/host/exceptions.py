@@ -12,7 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.host.halves import COMPUTING
-from ipu_keras.host.interpreter import Interpreter, RunningPlace, positions_of
+from ipu_keras.host.interpreter import (
+    Interpreter,
+    RunningPlace,
+    Substitute,
+    nothing_instead,
+    positions_of,
+)
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.program import Program
 from ipu_keras.tracing.layers import LayerNames
@@ -46,7 +52,15 @@ class TilesExceptedError(tf.errors.InternalError):
 
 @dataclass(frozen=True)
 class FoundException:
-    """Where arithmetic first met an exception in an execution; steps and replicas count from 0."""
+    """Where arithmetic first met an exception in an execution; all counts begin with 0.
+
+    Args:
+        step: The step, or the last one of those that share the operation.
+        num_steps: How many steps share the operation, as their batches were joined.
+        replica: The replica; `None` if several share the operation, as their batches were joined.
+        turn: The turn of the innermost loop around the operation, in a program of a single step;
+            `None` if there is no loop.
+    """
 
     kinds: frozenset[FloatingPointException]
     operation: str
@@ -55,7 +69,25 @@ class FoundException:
     is_gradient: bool
     is_weight_update: bool
     step: int
-    replica: int
+    num_steps: int
+    replica: int | None
+    turn: int | None
+
+
+@dataclass(frozen=True)
+class Again:
+    """What an execution read and sent, for the same to run once more; usually that is nothing.
+
+    Args:
+        instead: Asked for the outputs of operations that read, or send, and are not to run.
+    """
+
+    read: Sequence[Any] = ()
+    sent: Sequence[Any] = ()
+    instead: Substitute = nothing_instead
+
+
+_NOTHING_ELSE = Again()
 
 
 class ExceptionWatch:
@@ -66,6 +98,7 @@ class ExceptionWatch:
             and without what makes it fast, and computes halves as the host does.
         variables: What an execution may write.
         operations: Returns the names of the operations of step and weight update.
+        captures: What the traced function has instead of its own captures.
     """
 
     def __init__(
@@ -74,8 +107,10 @@ class ExceptionWatch:
         plain: Callable[[], Any],
         variables: Iterable[Any],
         operations: Callable[[], Collection[str]],
+        captures: Sequence[Any] | None = None,
     ):
         self._program = program
+        self._captures = captures
         self._plain = plain
         self._variables = list({id(v): v for v in variables}.values())
         self._operations = operations
@@ -90,19 +125,40 @@ class ExceptionWatch:
         for variable, value in zip(self._variables, state, strict=True):
             variable.assign(value)
 
-    def check(self, before: Sequence[Any], tensors: Sequence[Any], outfeed: Any) -> None:
+    def check(
+        self,
+        before: Sequence[Any],
+        tensors: Sequence[Any],
+        outfeed: Any,
+        again: Again = _NOTHING_ELSE,
+    ) -> None:
         """Raises `TilesExceptedError` if an execution from a state met what stops it."""
         after = self.state()
-        if _are_finite([*tf.nest.flatten(outfeed), *after]):
+        if are_finite([*tf.nest.flatten(outfeed), *again.sent, *after]):
             return
         self.restore(before)
-        found = self._first(tensors)
+        error = self.error(before, tensors, again)
+        self.restore(after if error is None else before)
+        if error is not None:
+            raise error
+
+    def error(
+        self, before: Sequence[Any], tensors: Sequence[Any], again: Again = _NOTHING_ELSE
+    ) -> TilesExceptedError | None:
+        """Returns what stops an execution after which not all is finite; variables are changed.
+
+        It is `None` if what is not finite had come from outside, or is of a kind that does not
+        stop.
+
+        Args:
+            before: The values of the variables before the execution, which they have again.
+            tensors: What it was given.
+        """
+        found = self._first(tensors, again)
         all_stop = len(self._program.numerics.stops_at) == len(FloatingPointException)
-        is_stopped = found is not None or (all_stop and _are_finite([*before, *tensors]))
-        # Else what is not finite had come from outside, or is of a kind that does not stop.
-        self.restore(before if is_stopped else after)
-        if is_stopped:
-            raise TilesExceptedError(_message(self._program, found))
+        if found is None and not (all_stop and are_finite([*before, *tensors, *again.read])):
+            return None
+        return TilesExceptedError(_message(self._program, found))
 
     def first_not_finite(
         self, tensors: Sequence[Any], prepare: Callable[[], None]
@@ -121,16 +177,18 @@ class ExceptionWatch:
         try:
             prepare()
             results = Interpreter(self._plain(), search.observe)(tensors)
-            return search.found, _are_finite([*results, *self.state()])
+            return search.found, are_finite([*results, *self.state()])
         finally:
             self.restore(before)
 
-    def _first(self, tensors: Sequence[Any]) -> FoundException | None:
+    def _first(self, tensors: Sequence[Any], again: Again) -> FoundException | None:
         if self._found_in is None:
             self._found_in = self._plain()
         search = _ExceptionSearch(self._program, self._operations())
         try:
-            Interpreter(self._found_in, search.observe)(tensors)
+            Interpreter(
+                self._found_in, search.observe, captures=self._captures, instead=again.instead
+            )(tensors)
         except _Found as stop:
             return stop.found
         return None
@@ -154,7 +212,7 @@ class _ExceptionSearch:
         self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], outputs: list[Any]
     ) -> list[Any]:
         made = [_written(inputs)] if op.type in _WRITING else outputs
-        if not self._is_looked_at(op) or _are_finite(made):
+        if not self._is_looked_at(op) or are_finite(made):
             return outputs
         kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, made)))
         as_halves = [_as_halves(value, kinds, self._numerics) for value in outputs]
@@ -178,8 +236,11 @@ class _ExceptionSearch:
     def _described(
         self, op: tf.Operation, place: RunningPlace, kinds: frozenset[FloatingPointException]
     ) -> FoundException:
-        step, replica = _step_and_replica(self._program, place)
+        step, num_steps, replica = _steps_and_replica(self._program, place)
         names = self._layers.place(op.name)
+        num_steps = 1 if names.weight_update else num_steps
+        # What TensorFlow's `pfor` converts to many batches at once has its name.
+        is_joint = num_steps > 1 or "pfor" in op.name.split("/")
         return FoundException(
             kinds,
             op.name,
@@ -188,7 +249,9 @@ class _ExceptionSearch:
             names.backward,
             names.weight_update,
             step,
-            replica,
+            num_steps,
+            None if is_joint else replica,
+            _turn(self._program, place),
         )
 
 
@@ -211,7 +274,7 @@ class _NotFiniteSearch(_ExceptionSearch):
         kinds: frozenset[FloatingPointException],
         made: Sequence[Any],
     ) -> None:
-        if self.found is None and kinds and not _are_finite(made):
+        if self.found is None and kinds and not are_finite(made):
             self.found = self._described(op, place, kinds)
 
 
@@ -250,7 +313,8 @@ def _written(inputs: Sequence[Any]) -> Any:
     return tf.raw_ops.ReadVariableOp(resource=inputs[0], dtype=inputs[1].dtype)
 
 
-def _are_finite(tensors: Iterable[Any]) -> bool:
+def are_finite(tensors: Iterable[Any]) -> bool:
+    """Whether no floating number of these eager tensors is NaN or an infinity."""
     return all(np.isfinite(t.numpy()).all() for t in tensors if t.dtype.is_floating)
 
 
@@ -264,21 +328,32 @@ def _as_halves(value: Any, kinds: frozenset[FloatingPointException], numerics: N
     return tf.constant(np.where(np.isinf(array), largest, array))
 
 
-def _step_and_replica(program: Program, place: RunningPlace) -> tuple[int, int]:
-    """Returns the step and the replica of an operation, as `StepGraphs` has them in loops."""
+def _steps_and_replica(program: Program, place: RunningPlace) -> tuple[int, int, int]:
+    """Returns the last step, the number of steps, and the replica of an operation.
+
+    They are as `StepGraphs` has them in loops.
+    """
     steps, replicas = program.repeat_count, program.num_replicas
     of_call = next((number for number in place.calls if number), 0) if replicas > 1 else 0
     turn, total = 0, 1
     for turn, total in positions_of(place):
         if replicas > 1 and total == steps * replicas:
-            return turn // replicas, turn % replicas
+            return turn // replicas, 1, turn % replicas
         if total == steps and (steps > 1 or replicas == 1):
-            return turn, of_call
+            return turn, 1, of_call
         if total > steps * replicas:
             break
     # A weight update comes after the last of its steps.
     each = max(steps // total, 1)
-    return min((turn + 1) * each, steps) - 1, of_call
+    return min((turn + 1) * each, steps) - 1, each, of_call
+
+
+def _turn(program: Program, place: RunningPlace) -> int | None:
+    """Returns the turn of the innermost loop that is no loop over steps or replicas."""
+    if program.repeat_count > 1:
+        return None
+    of_program = (1, program.num_replicas)
+    return next((turn for turn, total in place.turns[::-1] if total not in of_program), None)
 
 
 def _message(program: Program, found: FoundException | None) -> str:
@@ -298,8 +373,15 @@ def in_words(found: FoundException, program: Program) -> str:
     where = f" of {found.layer!r}" if found.layer else ""
     if found.is_gradient:
         where = f" in the gradient{where}"
-    replica = f" of replica {found.replica}" if program.num_replicas > 1 else ""
+    if found.turn is not None:
+        where = f"{where}, in turn {found.turn} of a loop"
+    replica = ""
+    if program.num_replicas > 1 and found.replica is not None:
+        replica = f" of replica {found.replica}"
+    step = f"step {found.step}"
+    if found.num_steps > 1:
+        step = f"one of the steps {found.step - found.num_steps + 1} to {found.step}"
     return (
-        f"{kinds} in the operation {found.operation!r} ({found.type}){where}, in step "
-        f"{found.step}{replica} of the execution's {program.repeat_count} (steps count from 0)."
+        f"{kinds} in the operation {found.operation!r} ({found.type}){where}, in "
+        f"{step}{replica} of the execution's {program.repeat_count} (all counts begin with 0)."
     )

@@ -136,6 +136,8 @@ def with_halves(
         pipeline: The pipeline that it is, whose stages may have partial sums of other types.
     """
     definition = function_definition(concrete.inference_fn.name.decode())
+    # Where an overflow stops, it has to be seen when the execution is over.
+    numerics = replace(numerics, nanoo=numerics.shows_overflow)
     made, called = definitions_with_halves(definition, numerics, keys, pipeline)
     return defined_like(concrete, made, called) if made else concrete
 
@@ -237,7 +239,7 @@ class _HalvedFunctions:
                 or (in_xla and _makes_integers(node))
                 or any(
                     self.are_computed_in(called.name, in_xla or _is_for_xla(node))
-                    for called in _called(node)
+                    for called in called_in(node)
                 )
                 for node in definition.node_def
             )
@@ -253,7 +255,7 @@ class _HalvedFunctions:
         if (name, at_random) not in self._drawing:
             self._drawing[name, at_random] = any(
                 (computes_halves(node) and own)
-                or any(self.are_rounded_at_random(called.name, own) for called in _called(node))
+                or any(self.are_rounded_at_random(called.name, own) for called in called_in(node))
                 for node in self._definition_of(name).node_def
                 for own in [_is_at_random(node, at_random)]
             )
@@ -315,7 +317,7 @@ def _positions(node: Any, types: Iterable[str]) -> list[int]:
     return [k for k, name in enumerate(every) if name in types]
 
 
-def _called(node: Any) -> list[Any]:
+def called_in(node: Any) -> list[Any]:
     """Returns the functions that a node names, which may be changed."""
     found = [value.func for value in node.attr.values() if value.HasField("func")]
     return found + [function for value in node.attr.values() for function in value.list.func]
@@ -403,7 +405,7 @@ class _Rewriting:
 
     def _call(self, node: Any) -> None:
         """Has a node call what takes the place of the functions that it calls, if it calls any."""
-        functions, at_random = _called(node), self._at_random
+        functions, at_random = called_in(node), self._at_random
         takes_key = node.op in _KEYED and any(
             self._functions.are_rounded_at_random(function.name, at_random)
             for function in functions

@@ -350,9 +350,8 @@ class HostCallable:
             with tf.device(self._device.name):
                 program = self._plan.program
                 numerics = program.numerics.of_replicas(program.num_replicas)
-                halves = replace(numerics, nanoo=numerics.shows_overflow)
                 keys = self._device.engine.rounding_keys
-                self._function = with_halves(self._build(), halves, keys, program.pipeline)
+                self._function = with_halves(self._build(), numerics, keys, program.pipeline)
                 self._device.register_program(self._function.inference_fn.name.decode())
 
     @property

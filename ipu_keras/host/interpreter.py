@@ -25,24 +25,47 @@ class RunningPlace:
             number is `None` if the loop has no limit.
         calls: How many calls of the same function came before each call around it, in the graph
             that calls.
+        function: The name of the function that it is in; empty for the one that is run.
     """
 
     turns: tuple[tuple[int, int | None], ...] = ()
     calls: tuple[int, ...] = ()
+    function: str = ""
 
 
 # Takes an operation, its place, its inputs and its outputs; returns what its outputs are to be.
 Observer = Callable[[tf.Operation, RunningPlace, Sequence[Any], list[Any]], list[Any]]
+
+# Takes an operation and its place; returns its outputs if it is not to run, else `None`.
+Substitute = Callable[[tf.Operation, RunningPlace], list[Any] | None]
+
+
+def nothing_instead(op: tf.Operation, place: RunningPlace) -> list[Any] | None:
+    """Has all operations run."""
+    return None
 
 
 class Interpreter:
     """Runs a traced function eagerly, one operation after the other, as its graphs say.
 
     It is for finding out what happened in an execution: it takes many times as long.
+
+    Args:
+        captures: What it has instead of the function's own captures.
+        instead: Asked for each operation whether it runs; nobody observes those that do not.
     """
 
-    def __init__(self, concrete: Any, observe: Observer):
+    def __init__(
+        self,
+        concrete: Any,
+        observe: Observer,
+        *,
+        captures: Sequence[Any] | None = None,
+        instead: Substitute = nothing_instead,
+    ):
         self._concrete = concrete
+        self._captures = concrete.captured_inputs if captures is None else captures
+        self._instead = instead
         self._graphs = {
             name.decode() if isinstance(name, bytes) else name: function.graph
             for name, function in functions_in(concrete.graph).items()
@@ -52,8 +75,8 @@ class Interpreter:
         self._single: dict[tf.Operation, Callable[..., Any]] = {}
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
-        """Runs the function with eager tensors and its own captures."""
-        given = [*tensors, *self._concrete.captured_inputs]
+        """Runs the function with eager tensors."""
+        given = [*tensors, *self._captures]
         return self._run(self._concrete.graph, given, RunningPlace())
 
     def _run(self, graph: Any, given: Sequence[Any], place: RunningPlace) -> list[Any]:
@@ -73,26 +96,31 @@ class Interpreter:
         if op.type in _LOOPS:
             return self._loop(op, inputs, place)
         if op.type in _BRANCHES:
-            return self._run(self._graphs[_branch(op, inputs[0])], inputs[1:], place)
+            branch = _branch(op, inputs[0])
+            return self._run(self._graphs[branch], inputs[1:], replace(place, function=branch))
         if op.type in _CALLS:
             name = op.get_attr("f").name
-            inside = replace(place, calls=(*place.calls, calls[name]))
+            inside = replace(place, calls=(*place.calls, calls[name]), function=name)
             calls[name] += 1
             return self._run(self._graphs[name], inputs, inside)
+        known = self._instead(op, place)
+        if known is not None:
+            return known
         if op not in self._single:
             self._single[op] = _function_of(op)
         return self._observe(op, place, inputs, list(self._single[op](*inputs)))
 
     def _loop(self, op: tf.Operation, inputs: list[Any], place: RunningPlace) -> list[Any]:
-        condition, body = (self._graphs[op.get_attr(name).name] for name in ("cond", "body"))
+        condition, body = (op.get_attr(name).name for name in ("cond", "body"))
         # `tf.while_loop` keeps the most turns, or -1, as the second of what goes around.
         most = _limit(inputs)
         for turn in itertools.count():
-            inside = replace(place, turns=(*place.turns, (turn, most)))
-            [goes_on] = self._run(condition, inputs, inside)
+            inside = replace(place, turns=(*place.turns, (turn, most)), function=body)
+            asked = replace(inside, function=condition)
+            [goes_on] = self._run(self._graphs[condition], inputs, asked)
             if not goes_on:
                 return inputs
-            inputs = self._run(body, inputs, inside)
+            inputs = self._run(self._graphs[body], inputs, inside)
         raise AssertionError("a count has no end")
 
 
@@ -117,9 +145,19 @@ def _function_of(op: tf.Operation) -> Callable[..., Any]:
     # Whoever looks for infinities has to see those of halves.
     attributes[LEFT_ALONE] = tf.compat.v1.AttrValue(b=True)
 
-    def run(*inputs: Any) -> list[Any]:
+    # Shapes have to be known statically here where they were when the function was traced.
+    known = {
+        k: tensor.op.node_def.attr["value"].tensor
+        for k, tensor in enumerate(op.inputs)
+        if tensor.op.type == "Const"
+    }
+
+    def run(*given: Any) -> list[Any]:
+        inputs = list(given)
+        for k, value in known.items():
+            inputs[k] = tf.constant(tf.make_ndarray(value))
         made = tf.compat.v1.get_default_graph().create_op(
-            op.type, list(inputs), [t.dtype for t in op.outputs], attrs=attributes, name=op.type
+            op.type, inputs, [t.dtype for t in op.outputs], attrs=attributes, name=op.type
         )
         return list(made.outputs)
 

@@ -295,7 +295,7 @@ def _finding(
         layer=found.layer,
         operation=found.operation,
         step=found.step,
-        replica=found.replica,
+        replica=found.replica or 0,
     )
 
 

@@ -225,26 +225,26 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     inv: bool
     """Stop on an invalid operation as IEEE 754 defines it.
 
-    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
-    with an error that names kind, operation, layer and step, if results or variables are
-    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
-    does not stop.
+    Today: Executions of Keras models, of functions for `strategy.run` and of computations
+    of sessions stop with an error that names kind, operation, layer and step, and with the
+    variables from before, if results, variables or what was sent to outfeeds are not finite
+    afterwards. What runs eagerly does not stop; PopART has `enableFloatingPointChecks`.
     """
     div0: bool
     """Stop on a division by zero.
 
-    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
-    with an error that names kind, operation, layer and step, if results or variables are
-    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
-    does not stop.
+    Today: Executions of Keras models, of functions for `strategy.run` and of computations
+    of sessions stop with an error that names kind, operation, layer and step, and with the
+    variables from before, if results, variables or what was sent to outfeeds are not finite
+    afterwards. What runs eagerly does not stop; PopART has `enableFloatingPointChecks`.
     """
     oflo: bool
     """Stop on an overflow.
 
-    Today: `fit`, `evaluate`, `predict` and methods for single batches of Keras models stop
-    with an error that names kind, operation, layer and step, if results or variables are
-    not finite after an execution. All else, such as `strategy.run`, sessions and PopART,
-    does not stop.
+    Today: Executions of Keras models, of functions for `strategy.run` and of computations
+    of sessions stop with an error that names kind, operation, layer and step, and with the
+    variables from before, if results, variables or what was sent to outfeeds are not finite
+    afterwards. What runs eagerly does not stop; PopART has `enableFloatingPointChecks`.
     """
     esr: bool | StochasticRoundingBehaviour
     """Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.

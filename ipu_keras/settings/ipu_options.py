@@ -59,9 +59,10 @@ _PLANNED = (
     "no effect and give a warning."
 )
 _STOPS = (
-    "`fit`, `evaluate`, `predict` and methods for single batches of Keras models stop with an "
-    "error that names kind, operation, layer and step, if results or variables are not finite "
-    "after an execution. All else, such as `strategy.run`, sessions and PopART, does not stop."
+    "Executions of Keras models, of functions for `strategy.run` and of computations of sessions "
+    "stop with an error that names kind, operation, layer and step, and with the variables from "
+    "before, if results, variables or what was sent to outfeeds are not finite afterwards. What "
+    "runs eagerly does not stop; PopART has `enableFloatingPointChecks`."
 )
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),

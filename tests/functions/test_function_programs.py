@@ -474,18 +474,3 @@ def test_functions_can_be_forgotten(strategy):
     del once
     gc.collect()
     assert reference() is None
-
-
-def test_exceptions_that_stop_no_function_are_said_once():
-    config = IPUConfig()
-    config.auto_select_ipus = 1
-    config.floating_point_behaviour.inv = True
-    config.floating_point_behaviour.oflo = True
-    config.configure_ipu_system()
-    strategy = IPUStrategy()
-    expected = (
-        r"floating_point_behaviour.inv, floating_point_behaviour.oflo stop the steps of Keras"
-    )
-    with pytest.warns(UserWarning, match=expected):
-        strategy.run(tf.function(lambda x: x - x), [tf.constant(np.inf)])
-    strategy.run(tf.function(lambda x: x + x), [tf.constant(1.0)])

@@ -23,6 +23,11 @@ _CALL_FLAT = PrivateName(
     "ConcreteFunction._call_flat",
     Function("self", "tensor_inputs", "captured_inputs"),
 )
+_BIND = PrivateName(
+    "tensorflow.python.eager.polymorphic_function.function_type_utils",
+    "canonicalize_function_inputs",
+    Function("args", "kwargs", "function_type"),
+)
 _INFERENCE = PrivateName(
     "tensorflow.python.eager.polymorphic_function.concrete_function",
     "ConcreteFunction",
@@ -115,6 +120,12 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
     """Calls a traced function with other captures than those that it was traced with."""
     _CALL_FLAT.get()
     return concrete._call_flat(list(tensors), list(captures))
+
+
+def tensors_given(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Returns the tensors that a traced function gets of its arguments, without its captures."""
+    bound = _BIND.get()(args, kwargs, concrete.function_type)
+    return concrete.function_type.unpack_inputs(bound)
 
 
 class EagerCall:
