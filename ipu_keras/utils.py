@@ -285,12 +285,13 @@ def reset_ipu_seed(
 ) -> None:
     """Seeds the random operations of programs.
 
-    TensorFlow's uniform, normal and truncated normal draws, and `ipu.rand_ops`, start anew: in
-    eager code, in models and functions that a strategy runs, and in computations that sessions
-    run, also in those that were compiled before. Programs of other devices go on as they were.
-    TensorFlow takes the seed of other draws, such as `tf.random.shuffle`, when a function is
-    traced, so for these it holds in programs that are compiled from now on, without a graph, and
-    in all graphs that have no seed of their own.
+    TensorFlow's uniform, normal, truncated normal, gamma, Poisson and categorical draws, its
+    shuffles, and `ipu.rand_ops`, start anew: in eager code, in models and functions that a strategy
+    runs, and in computations that sessions run, also in those that were compiled before. Programs
+    of other devices go on as they were.
+    TensorFlow takes the seed of other draws, such as `tf.random.uniform_candidate_sampler`, when a
+    function is traced, so for these it holds in programs that are compiled from now on, without a
+    graph, and in all graphs that have no seed of their own.
     Keras's layers that draw start anew in the programs of the device, and from then on their seeds
     follow from this one, whatever they were made with. Those of which a program draws for the
     first time start from it as well, unless they have drawn before or come from a checkpoint.

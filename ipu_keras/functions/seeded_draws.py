@@ -5,7 +5,7 @@ for a device they draw the same numbers from variables, which sessions and eager
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,21 +29,6 @@ _PHILOX = 1
 _SEEDS = 2**31 - 1
 # What replicas find streams of random numbers by.
 _NAME = "StateVar"
-
-_STATELESS: dict[str, Callable[..., tf.Tensor]] = {
-    "random_uniform": lambda shape, dtype, **state: tf.raw_ops.StatelessRandomUniformV2(
-        shape=shape, dtype=dtype, **state
-    ),
-    "random_uniform_int": lambda shape, minval, maxval, **state: (
-        tf.raw_ops.StatelessRandomUniformIntV2(shape=shape, minval=minval, maxval=maxval, **state)
-    ),
-    "random_standard_normal": lambda shape, dtype, **state: tf.raw_ops.StatelessRandomNormalV2(
-        shape=shape, dtype=dtype, **state
-    ),
-    "truncated_normal": lambda shape, dtype, **state: tf.raw_ops.StatelessTruncatedNormalV2(
-        shape=shape, dtype=dtype, **state
-    ),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +73,7 @@ class _Stream:
 
 def serve_draws() -> None:
     """Has what is traced for an IPU draw random numbers from streams that can start anew."""
-    replace_draws(_is_replaced, _draw)
+    replace_draws(_DRAWS, _is_replaced, _draw)
 
 
 def restart_functions(engine: Engine) -> None:
@@ -125,16 +110,12 @@ def _is_replaced() -> bool:
     return device_of_trace() is not None and is_trace(tf.compat.v1.get_default_graph())
 
 
-def _draw(kind: str, given: tuple[Any, ...], seed: int, seed2: int) -> tf.Tensor:
+def _draw(kind: str, given: Mapping[str, Any], seed: int, seed2: int) -> tf.Tensor:
     # A user's seed that happens to be the last count is taken for that: it starts elsewhere then.
     is_counted = seed2 == num_counted_seeds(tf.compat.v1.get_default_graph()) - 1
     is_seeded = bool(seed or seed2) and not is_counted
     stream = _new_stream((seed or 0, seed2 or 0), is_seeded=is_seeded)
-    generator = tf.random.Generator(state=stream.variable, alg="philox")
-    shape = tf.convert_to_tensor(given[0])
-    state = generator.skip(tf.reduce_prod(tf.cast(shape, tf.int64)))
-    counter, key = (tf.bitcast(part, tf.uint64) for part in (state[:2], state[2:]))
-    return _STATELESS[kind](*given, key=key, counter=counter, alg=_PHILOX)
+    return _DRAWS[kind](tf.random.Generator(state=stream.variable, alg="philox"), **given)
 
 
 def _new_stream(seeds: tuple[int, int], *, is_seeded: bool) -> _Stream:
@@ -185,3 +166,79 @@ def _variable(in_session: bool, number: int) -> Any:
 def _signed(seed: int) -> int:
     """The lowest 64 bits of a seed, as those of a signed integer."""
     return (seed + 2**63) % 2**64 - 2**63
+
+
+def _skipped(generator: tf.random.Generator, count: Any) -> dict[str, Any]:
+    """Takes so many places of a stream, each of 256 numbers, for an operation without a state."""
+    state = generator.skip(count)
+    counter, key = (tf.bitcast(part, tf.uint64) for part in (state[:2], state[2:]))
+    return {"key": key, "counter": counter, "alg": _PHILOX}
+
+
+def _places(generator: tf.random.Generator, shape: Any) -> dict[str, Any]:
+    """Takes a place for each number of a shape."""
+    sizes = tf.cast(tf.convert_to_tensor(shape), tf.int64)
+    return {"shape": shape, **_skipped(generator, tf.reduce_prod(sizes))}
+
+
+def _seed(generator: tf.random.Generator) -> tf.Tensor:
+    """Draws what operations take that have no keys, `(2,)` int64."""
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[2], dtype=tf.int64, **_skipped(generator, 1)
+    )
+
+
+def _for_each(shape: Any, parameters: tf.Tensor) -> tf.Tensor:
+    """The shape of what is drawn if each of the parameters has samples of a shape."""
+    shape = tf.convert_to_tensor(shape)
+    return tf.concat([shape, tf.shape(parameters, shape.dtype)], 0)
+
+
+def _poisson(
+    generator: tf.random.Generator, shape: Any, rate: Any, dtype: Any = tf.int64
+) -> tf.Tensor:
+    rate = tf.convert_to_tensor(rate)
+    return tf.raw_ops.StatelessRandomPoisson(
+        shape=_for_each(shape, rate), seed=_seed(generator), lam=rate, dtype=dtype
+    )
+
+
+def _shuffle(generator: tf.random.Generator, value: Any) -> tf.Tensor:
+    """Sorts by random keys, as XLA does, which has no shuffle without a state of its own."""
+    value = tf.convert_to_tensor(value)
+    if value.shape.rank == 0:
+        return value
+    # Reports know a draw by its scope, which TensorFlow's function does not open.
+    with tf.name_scope("random_shuffle"):
+        keys = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            dtype=tf.int64, **_places(generator, tf.shape(value)[:1])
+        )
+        order = tf.math.top_k(keys, tf.size(keys)).indices
+        return tf.stop_gradient(tf.gather(value, order))
+
+
+# By the names of TensorFlow's functions, whose parameters these take besides a generator.
+_DRAWS: dict[str, Callable[..., tf.Tensor]] = {
+    "random_uniform": lambda generator, shape, dtype: tf.raw_ops.StatelessRandomUniformV2(
+        dtype=dtype, **_places(generator, shape)
+    ),
+    "random_uniform_int": lambda generator, shape, minval, maxval: (
+        tf.raw_ops.StatelessRandomUniformIntV2(
+            minval=minval, maxval=maxval, **_places(generator, shape)
+        )
+    ),
+    "random_standard_normal": lambda generator, shape, dtype: tf.raw_ops.StatelessRandomNormalV2(
+        dtype=dtype, **_places(generator, shape)
+    ),
+    "truncated_normal": lambda generator, shape, dtype: tf.raw_ops.StatelessTruncatedNormalV2(
+        dtype=dtype, **_places(generator, shape)
+    ),
+    "random_gamma": lambda generator, shape, alpha: tf.raw_ops.StatelessRandomGammaV3(
+        alpha=alpha, **_places(generator, _for_each(shape, alpha))
+    ),
+    "random_poisson_v2": _poisson,
+    "random_shuffle": _shuffle,
+    "multinomial": lambda generator, **given: tf.raw_ops.StatelessMultinomial(
+        seed=_seed(generator), **given
+    ),
+}

@@ -30,6 +30,11 @@ def numbers():
         tf.random.uniform([2], maxval=1 << 30, dtype=tf.int32, seed=2),
         tf.random.normal([2], dtype=tf.float16, seed=3),
         tf.random.truncated_normal([2]),
+        tf.random.shuffle(tf.range(40)),
+        tf.random.categorical(tf.zeros([1, 100]), 9, seed=4, dtype=tf.int32),
+        v1.multinomial(tf.zeros([1, 100]), 9, output_dtype=tf.int32),
+        tf.random.gamma([2], [0.5, 2.0], dtype=tf.float16),
+        tf.random.poisson([9], [3.0, 200.0], seed=5),
         rand_ops.dropout(tf.ones(32)),
         loops.repeat(3, lambda x: x + tf.random.uniform([2]), [tf.zeros(2)]),
     )
@@ -75,7 +80,11 @@ def test_first_numbers_are_those_of_tensorflow(replicas):
         return runs(run)
 
     def seeded():
-        return tf.random.uniform([3], seed=5), tf.random.normal([3], seed=6)
+        return (
+            tf.random.uniform([3], seed=5),
+            tf.random.normal([3], seed=6),
+            tf.random.gamma([3], [0.5, 4.0], seed=7),
+        )
 
     on_ipu, stock = (tf.function(seeded, autograph=False) for _ in range(2))
     assert drawn(lambda: strategy.run(on_ipu)) == drawn(stock)
@@ -112,7 +121,7 @@ def test_a_seed_from_before_the_trace_is_the_same_as_one_from_after_it(replicas)
     strategy = IPUStrategy()
 
     def seeded():
-        tf.random.shuffle(tf.range(2))  # which TensorFlow counts if it has a seed
+        v1.get_seed(None)  # which TensorFlow counts if it has a seed
         return tf.random.uniform([2]), tf.random.uniform([2], seed=7), tf.random.normal([2])
 
     after, before = (tf.function(seeded, autograph=False) for _ in range(2))
@@ -124,3 +133,73 @@ def test_a_seed_from_before_the_trace_is_the_same_as_one_from_after_it(replicas)
     tf.random.set_seed(5)
     found, stock = (tf.function(seeded, autograph=False) for _ in range(2))
     assert runs(lambda: strategy.run(found), count=1) == runs(stock, count=1)
+
+
+def test_distributions(replicas):
+    """What is drawn has the means and shares that it should, within four standard deviations."""
+    count = 4096
+    logits = tf.math.log([[0.1, 0.0, 0.3, 0.6], [1.0, 0.0, 0.0, 0.0]])
+
+    @tf.function(autograph=False)
+    def drawn():
+        return (
+            tf.random.shuffle(tf.reshape(tf.range(3 * count), [count, 3])),
+            tf.random.shuffle(tf.constant(5)),
+            tf.random.categorical(logits, count, dtype=tf.int32),
+            tf.random.gamma([count], [0.5, 8.0], beta=2.0),
+            tf.random.poisson([count], [0.5, 64.0]),
+        )
+
+    reset_ipu_seed(1)
+    rows, one, chosen, gammas, poissons = (
+        value.numpy().astype(np.float64) for value in IPUStrategy().run(drawn)
+    )
+    assert one == 5
+    assert sorted(rows[:, 0]) == [*range(0, 3 * count, 3)]
+    assert (rows - rows[:, :1] == [0, 1, 2]).all()
+    # Places of a permutation have no correlation with what is there.
+    assert abs(np.corrcoef(rows[:, 0], np.arange(count))[0, 1]) < 4 / count**0.5
+    shares = np.bincount(chosen[0].astype(int), minlength=4) / count
+    np.testing.assert_allclose(shares, [0.1, 0, 0.3, 0.6], atol=4 * 0.5 / count**0.5)
+    assert (chosen[1] == 0).all()
+    np.testing.assert_array_less(
+        abs(gammas.mean(0) - [0.25, 4.0]), 4 * np.sqrt([0.125, 2.0]) / count**0.5
+    )
+    np.testing.assert_array_less(
+        abs(poissons.mean(0) - [0.5, 64.0]), 4 * np.sqrt([0.5, 64.0]) / count**0.5
+    )
+
+
+def test_gradients_of_what_is_drawn(replicas):
+    """A gamma's comes from its parameter; TensorFlow has none of shuffles."""
+
+    @tf.function(autograph=False)
+    def gradients(alpha, x):
+        with tf.GradientTape() as tape:
+            tape.watch((alpha, x))
+            gamma, shuffled = tf.random.gamma([2], alpha), tf.random.shuffle(x)
+        of_alpha, of_x = tape.gradient((gamma, shuffled), (alpha, x))
+        assert of_x is None
+        return gamma, of_alpha
+
+    alpha = tf.constant([0.5, 3.0])
+    gamma, of_alpha = IPUStrategy().run(gradients, [alpha, tf.ones(3)])
+    expected = tf.raw_ops.RandomGammaGrad(alpha=tf.broadcast_to(alpha, [2, 2]), sample=gamma)
+    np.testing.assert_allclose(of_alpha, tf.reduce_sum(expected, 0), rtol=1e-5)
+
+
+def test_a_seed_is_of_one_device():
+    reset_ipu_configuration()
+    config = IPUConfig()
+    config.auto_select_ipus = [1, 1]
+    config.configure_ipu_system()
+    function = tf.function(numbers, autograph=False)
+    first, second = (IPUStrategy(f"/device:IPU:{k}") for k in range(2))
+    reset_ipu_seed(1)
+    whole = runs(lambda: first.run(function), count=3)
+    reset_ipu_seed(1)
+    found = runs(lambda: first.run(function))
+    reset_ipu_seed(2, "/device:IPU:1")
+    assert found + runs(lambda: first.run(function), count=1) == whole
+    assert runs(lambda: second.run(function), count=1)[0] not in whole
+    reset_ipu_configuration()

@@ -104,7 +104,13 @@ def convolution(name):
 
 
 def draw(name):
-    given = ([2], 0, 9) if name == "random_uniform_int" else ([2], tf.float32)
+    given = {
+        "random_uniform_int": ([2], 0, 9),
+        "random_gamma": ([2], 3.0),
+        "random_poisson_v2": ([2], 3.0),
+        "random_shuffle": ([2, 3],),
+        "multinomial": ([[0.0, 1.0]], 2),
+    }.get(name, ([2], tf.float32))
     function = getattr(gen_random_ops, name)
     return operations(lambda: function(*given, seed=1, seed2=2, name="drawn"))
 
