@@ -94,14 +94,22 @@ def test_first_numbers_are_those_of_tensorflow(replicas):
 def test_replicas_draw_apart_unless_they_are_told_to(replicas):
     @tf.function(autograph=False)
     def drawn():
-        return all_to_all_op.all_gather(tf.random.uniform([4]), replication_factor=2)
+        kinds = (
+            tf.random.uniform([32]),
+            tf.random.shuffle(tf.range(32.0)),
+            tf.random.categorical(tf.zeros([1, 99]), 32, dtype=tf.int32)[0],
+            tf.random.gamma([32], 1.0),
+            tf.random.poisson([32], 9.0),
+        )
+        kinds = tf.stack([tf.cast(one, tf.float32) for one in kinds])
+        return all_to_all_op.all_gather(kinds, replication_factor=2)
 
     strategy = IPUStrategy()
     reset_ipu_seed(1)
     apart = strategy.run(drawn).numpy()
     reset_ipu_seed(1, experimental_identical_replicas=True)
     alike = strategy.run(drawn).numpy()
-    assert (apart[0] != apart[1]).all()
+    assert (apart[0] != apart[1]).mean(1).min() > 0.5
     assert (alike == apart[0]).all()
 
 
