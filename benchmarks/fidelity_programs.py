@@ -111,7 +111,10 @@ def _mnist_mlp(target: str) -> Report:
     return ipu_keras.profile(model, *specs, target=target, steps_per_execution=100)
 
 
-def _resnet50(target: str) -> Report:
+def resnet50(
+    target: str, *, micro_batch: int = 20, accumulation: int = 6, num_replicas: int = 16
+) -> Report:
+    """ResNet-50 as it was trained on pods; without options, as in the data file."""
     config = IPUConfig()
     config.auto_select_ipus = 1
     config.configure_ipu_system()
@@ -119,13 +122,13 @@ def _resnet50(target: str) -> Report:
     keras.config.set_dtype_policy("float16")
     try:
         return ipu_keras.profile(
-            _pipelined_resnet50(),
-            tf.TensorSpec((20, 224, 224, 3), tf.uint8),
-            tf.TensorSpec((20,), tf.int32),
+            _pipelined_resnet50(accumulation),
+            tf.TensorSpec((micro_batch, 224, 224, 3), tf.uint8),
+            tf.TensorSpec((micro_batch,), tf.int32),
             target=target,
-            num_replicas=16,
+            num_replicas=num_replicas,
             recomputation=True,
-            steps_per_execution=6,
+            steps_per_execution=accumulation,
             maximum_cross_replica_sum_buffer_size=50 * 2**20,
             convolution_options={"availableMemoryProportion": "0.15", "partialsType": "half"},
             matmul_options={"partialsType": "half"},
@@ -134,7 +137,7 @@ def _resnet50(target: str) -> Report:
         keras.config.set_dtype_policy(policy)
 
 
-def _pipelined_resnet50() -> keras.Model:
+def _pipelined_resnet50(accumulation: int) -> keras.Model:
     with IPUStrategy().scope():
         images = keras.Input((224, 224, 3), dtype="uint8")
         scaled = layers.Rescaling(1 / 255)(images)
@@ -147,7 +150,7 @@ def _pipelined_resnet50() -> keras.Model:
         stage += one.layer.name in _RESNET50_STAGE_ENDS
     model.set_pipeline_stage_assignment(assignment)
     model.set_pipelining_options(
-        6,
+        accumulation,
         pipeline_schedule=PipelineSchedule.Sequential,
         device_mapping=[0] * (stage + 1),
     )
@@ -186,7 +189,7 @@ def _cnn1(target: str) -> Report:
 
 _MODELLED: Mapping[str, Callable[[str], Report]] = {
     "mnist_mlp": _mnist_mlp,
-    "resnet50": _resnet50,
+    "resnet50": resnet50,
     "tf_rnn1": _rnn1,
     "tf_lstm1": _lstm1,
     "model_cnn1": _cnn1,

@@ -19,6 +19,8 @@ _AXES_ARE_INPUT = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 _REDUCTIONS_BY_INPUT = 18
 # Before version 14, the reference mixes the batch's statistics into those that are given.
 _NORMALIZED_AS_GIVEN = 15
+# Before, rows of Hardmax have all axes behind one; the reference knows it as it is since.
+_ROWS_OF_ONE_AXIS = 13
 OPSETS = [11, 11, 13, 15, 17, 18]
 # Larger numbers lose what they differ by.
 _LARGEST = 1e4
@@ -156,7 +158,9 @@ class _Drawn:
     def add(self, kind: str, *more: str, first: str | None = None, outputs: int = 1, **attributes):
         """Adds a node that takes the current tensor, unless the reference cannot compute it."""
         # The reference takes later operations for those of an earlier opset as well.
-        if not onnx.defs.has(kind, self.graph.opset):
+        if not onnx.defs.has(kind, self.graph.opset) or (
+            kind == "Hardmax" and self.graph.opset < _ROWS_OF_ONE_AXIS
+        ):
             return
         taken = [self.current if first is None else first, *more]
         names = [f"t{len(self.graph.values)}_{k}" for k in range(outputs)]

@@ -289,6 +289,7 @@ def _costs(model: ModelledProgram, program: FlatProgram) -> tuple[Cost, ...]:
         model.target,
         product_options=options.product_options(),
         num_ipus=options.ipus_per_replica * options.num_replicas,
+        ipus_per_replica=options.ipus_per_replica,
         ipu_at=options.ipu_at,
     )
     return tuple(cost_of(one, context) for one in program.compute_sets)

@@ -70,9 +70,9 @@ def profile(
             kept) and `num_ipus` (1, 2, 4, ...: the layers are shared among so many IPUs, of which
             one computes at a time), `gradient_accumulation_count` (steps between two weight
             updates; by default what was set on the model), `gradient_accumulation_dtype`,
-            `num_replicas` (by default as many as the model's device has IPUs for), `own_updates`
-            (`True`: replicas do not add up gradients), `pipeline`
-            (a `Pipeline`; by default that of the model's stages),
+            `num_replicas` (by default as many as the model's device has IPUs for; racks of 64 IPUs
+            exchange over gateways), `own_updates` (`True`: replicas do not add up gradients),
+            `pipeline` (a `Pipeline`; by default that of the model's stages),
             `selection_order` (a `SelectionOrder`), `stage_splits` (stages in place of each of the
             pipeline, on as many IPUs in place of one), `minimum_remote_tensor_size`,
             `maximum_cross_replica_sum_buffer_size`, `maximum_reduce_scatter_buffer_size`,

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import ipu_keras
 from ipu_keras.cost.tile.exchange import (
+    Members,
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
@@ -44,7 +45,7 @@ def test_the_links_carry_the_bytes_of_a_group(function, num_floats, num_replicas
     """For each 64 floats that are on a tile."""
     (row,) = collectives_of(function, tf.TensorSpec((GC200.num_tiles * 64,)))
     per_tile = 4 * 64 * num_floats
-    expected = seconds(GC200, per_tile * GC200.num_tiles, num_ipus=num_replicas) * GC200.clock_hz
+    expected = seconds(GC200, per_tile * GC200.num_tiles, Members(num_replicas)) * GC200.clock_hz
     assert row.cycles == math.ceil(expected)
     assert row.detail == f"{num_replicas} replicas"
     assert row.exchange_bytes == per_tile

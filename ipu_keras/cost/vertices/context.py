@@ -19,6 +19,7 @@ class CostContext:
         in_place: Names of values by names of those that are written over them.
         layouts: Names of values by names of those that lie as they do; see `layouts_of`.
         num_ipus: IPUs that run the program, all replicas together.
+        ipus_per_replica: IPUs of each of them.
         ipu_at: Maps a replica's IPU by number to the hardware's, on which its links depend.
     """
 
@@ -29,6 +30,7 @@ class CostContext:
     product_options: Callable[[ComputeSet], ProductOptions]
     plans: Plans
     num_ipus: int
+    ipus_per_replica: int
     ipu_at: Callable[[int], int]
 
     @classmethod
@@ -39,6 +41,7 @@ class CostContext:
         *,
         product_options: Callable[[ComputeSet], ProductOptions],
         num_ipus: int = 1,
+        ipus_per_replica: int = 1,
         ipu_at: Callable[[int], int] = lambda position: position,
     ) -> "CostContext":
         """Returns the context of a program's compute sets, which are in the order of execution."""
@@ -50,6 +53,7 @@ class CostContext:
             product_options=product_options,
             plans=Plans(target),
             num_ipus=num_ipus,
+            ipus_per_replica=ipus_per_replica,
             ipu_at=ipu_at,
         )
 
@@ -58,7 +62,13 @@ class CostContext:
     ) -> "CostContext":
         """Returns the context of what an operation of Poplar's libraries consists of."""
         inner = CostContext.of(body, self.target, product_options=product_options)
-        return replace(inner, plans=self.plans, num_ipus=self.num_ipus, ipu_at=self.ipu_at)
+        return replace(
+            inner,
+            plans=self.plans,
+            num_ipus=self.num_ipus,
+            ipus_per_replica=self.ipus_per_replica,
+            ipu_at=self.ipu_at,
+        )
 
     def spec(self, name: str) -> TensorSpec:
         return self.values[name].spec

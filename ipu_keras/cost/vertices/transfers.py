@@ -13,6 +13,7 @@ from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import bytes_per_tile, num_tiles_of
 from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.cost.tile.exchange import (
+    Members,
     all_gather_seconds,
     all_reduce_seconds,
     all_to_all_seconds,
@@ -36,7 +37,7 @@ _COLLECTIVES: Mapping[str, Callable[..., float]] = {
 
 
 def cost_of_collective(one: ComputeSet, context: CostContext) -> Cost:
-    """Costs what the replicas of a group exchange over the links."""
+    """Costs what the replicas of a group exchange over links, and over gateways between racks."""
     op, target = one.ops[-1], context.target
     num_replicas = op.attributes.get("num_replicas", 1)
     if op.kind not in _COLLECTIVES or num_replicas == 1:
@@ -44,14 +45,18 @@ def cost_of_collective(one: ComputeSet, context: CostContext) -> Cost:
     # An all-gather starts from parts; all others from whole tensors.
     whole = op.outputs if op.kind == "all-gather" else one.operands
     num_bytes = sum(spec.nbytes for spec in whole)
-    seconds = _COLLECTIVES[op.kind](target, num_bytes, num_ipus=num_replicas)
+    members = Members.of(target, num_replicas, ipus_each=context.ipus_per_replica)
+    seconds = _COLLECTIVES[op.kind](target, num_bytes, members, num_tensors=len(whole))
+    detail = f"{num_replicas} replicas" + (f" in {members.racks} racks" * (members.racks > 1))
     return Cost(
         exchange_cycles=math.ceil(seconds * target.clock_hz),
         exchange_bytes=_on_a_tile(whole, target),
         num_vertices=1,
         tiles=max(num_tiles_of(spec, target) for spec in whole),
         vertex=op.kind,
-        detail=f"{num_replicas} replicas" + (f", {len(whole)} tensors" if len(whole) > 1 else ""),
+        # No measurement of a gateway's latency is known.
+        confidence=Confidence.DERIVED if members.racks == 1 else Confidence.GUESSED,
+        detail=detail + (f", {len(whole)} tensors" if len(whole) > 1 else ""),
     )
 
 

@@ -13,8 +13,8 @@ from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.merged_collectives import merge_collectives
 from ipu_keras.cost.pipeline.step_parts import attribute_parts
-from ipu_keras.cost.tile.exchange import all_reduce_seconds, reduce_scatter_seconds
-from ipu_keras.machine.target import TARGETS
+from ipu_keras.cost.tile.exchange import Members, all_reduce_seconds, reduce_scatter_seconds
+from ipu_keras.machine.target import TARGETS, Confidence
 from ipu_keras.program import Pipeline
 
 GC200 = TARGETS["gc200"]
@@ -202,12 +202,27 @@ def test_sixteen_variables_take_the_time_of_one_of_their_size():
     ((name, cost),) = collectives(together).items()
     assert name == "dw0/reduced/and 15 more"
     assert cost.detail == "64 replicas, 16 tensors"
-    seconds = all_reduce_seconds(GC200, 16 * TENSOR, num_ipus=64)
+    seconds = all_reduce_seconds(GC200, 16 * TENSOR, Members(64))
     assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)
     each = [one.cycles for one in collectives(apart).values()]
     assert len(each) == 16
     assert cost.cycles < sum(each) / 2
     assert together.compute_cycles < apart.compute_cycles
+
+
+def test_each_of_them_waits_for_the_gateways_between_racks():
+    (within,) = collectives(
+        step_of(16, num_replicas=64, maximum_cross_replica_sum_buffer_size=ANY)
+    ).values()
+    (cost,) = collectives(
+        step_of(16, num_replicas=256, maximum_cross_replica_sum_buffer_size=ANY)
+    ).values()
+    assert cost.detail == "256 replicas in 4 racks, 16 tensors"
+    assert (within.confidence, cost.confidence) == (Confidence.DERIVED, Confidence.GUESSED)
+    seconds = all_reduce_seconds(GC200, 16 * TENSOR, Members(64, 4), num_tensors=16)
+    assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)
+    # 16 latencies of 9.3 us in each of two stages.
+    assert cost.cycles - within.cycles > 2 * 16 * 9.3e-6 * 1.33e9
 
 
 def test_their_memory_is_needed_at_the_same_time():
@@ -231,7 +246,7 @@ def test_stages_of_a_pipeline_sum_on_their_own_ipus():
     options = {
         "gradient_accumulation_count": 4,
         "steps_per_execution": 4,
-        "num_replicas": 4,
+        "num_replicas": 64,  # of two IPUs, 32 in a rack
         "pipeline": Pipeline(device_mapping=(0, 1)),
         "maximum_cross_replica_sum_buffer_size": ANY,
     }
@@ -240,6 +255,10 @@ def test_stages_of_a_pipeline_sum_on_their_own_ipus():
     assert sorted(one.ipu for one in sums) == [0, 1]
     assert [len(one.writes) for one in sums] == [2, 2]
     assert all(one.weight_update for one in sums)
+    seconds = all_reduce_seconds(GC200, 2 * TENSOR, Members(32, 2), num_tensors=2)
+    for cost in collectives(found).values():
+        assert cost.detail == "64 replicas in 2 racks, 2 tensors"
+        assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)
 
 
 def test_reduce_scatters_of_a_step():
@@ -247,5 +266,5 @@ def test_reduce_scatters_of_a_step():
     whole = graph(variable("x", 64), *sums, results=("s0", "s1"))
     options = CostOptions(num_replicas=4, maximum_reduce_scatter_buffer_size=ANY)
     (cost,) = collectives(model_graph("step", whole, GC200, options)).values()
-    seconds = reduce_scatter_seconds(GC200, 2 * 4 * 64, num_ipus=4)
+    seconds = reduce_scatter_seconds(GC200, 2 * 4 * 64, Members(4))
     assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)

@@ -9,7 +9,7 @@ from hlo_graphs import graph, op, staged_step, variable
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.tile import exchange
-from ipu_keras.cost.tile.exchange import all_gather_seconds, remote_seconds
+from ipu_keras.cost.tile.exchange import Members, all_gather_seconds, remote_seconds
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 
@@ -115,7 +115,7 @@ def test_states_in_parts():
     assert found.program.remote_bytes == 2 * TENSOR / 4
     one, cost = sets(found, "collective")["m0/update/gathered/all-gather"]
     assert one.writes[0].spec.shape == (64, 64)
-    seconds = all_gather_seconds(GC200, TENSOR, num_ipus=4)
+    seconds = all_gather_seconds(GC200, TENSOR, Members(4))
     assert cost.cycles == pytest.approx(seconds * 1.33e9, abs=1)
     _, loaded = sets(found, "remote copy")["m0/update/loaded/load"]
     assert loaded.cycles == pytest.approx(

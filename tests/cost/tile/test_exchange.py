@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_keras.cost.tile import exchange
-from ipu_keras.cost.tile.exchange import ExchangePhase, exchange_cycles
+from ipu_keras.cost.tile.exchange import ExchangePhase, Members, exchange_cycles
 from ipu_keras.machine.target import target_named
 
 GC2, GC200 = target_named("gc2"), target_named("gc200")
 BYTES = st.integers(1, 10**9)
 IPUS = st.integers(2, 64)
+MEMBERS = st.builds(Members, IPUS, st.integers(1, 5))
 REPLICATED = [
     exchange.all_reduce_seconds,
     exchange.all_gather_seconds,
@@ -68,38 +69,96 @@ def test_collectives_of_replicas():
     stage = (3000 + 600 + 314) * cycle + 0.16e-6
     # A quarter of 4 MB at half of 70 GB/s, three times around the ring.
     around = 3 * (stage + 1e6 / 35e9)
-    assert exchange.all_gather_seconds(GC200, 4 * 10**6, num_ipus=4) == pytest.approx(around)
+    assert exchange.all_gather_seconds(GC200, 4 * 10**6, Members(4)) == pytest.approx(around)
     # 10**6 / 1472 are 680 bytes, 170 floats, 29 for a worker, 15 vectors.
     adding = (81 + 11 + 6 * (29 + 15 * 3)) * cycle
     ring = around + 3 * adding
-    assert exchange.reduce_scatter_seconds(GC200, 4 * 10**6, num_ipus=4) == pytest.approx(ring)
+    assert exchange.reduce_scatter_seconds(GC200, 4 * 10**6, Members(4)) == pytest.approx(ring)
     # 2 of 4 IPUs send 2 of 4 parts of 1 MB to the others over 2 columns, 2 hops.
     across = stage + 0.16e-6 + 2e6 / 35e9
-    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, num_ipus=4) == pytest.approx(across)
+    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, Members(4)) == pytest.approx(across)
     # In a pair half of it crosses, at full width.
     pair = stage + 2e6 / 70e9
-    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, num_ipus=2) == pytest.approx(pair)
+    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, Members(2)) == pytest.approx(pair)
     # A word is exchanged in two stages of doubling, not in six around the ring.
     word = 2 * (stage + (81 + 11 + 6 * (29 + 3)) * cycle) + 4 / 70e9 + 4 / 35e9
-    assert exchange.all_reduce_seconds(GC200, 4, num_ipus=4) == pytest.approx(word)
+    assert exchange.all_reduce_seconds(GC200, 4, Members(4)) == pytest.approx(word)
+
+
+@pytest.mark.parametrize(
+    ("num_replicas", "ipus_each", "members"),
+    [
+        (1, 1, Members(1, 1)),
+        (64, 1, Members(64, 1)),  # a Pod64
+        (65, 1, Members(33, 2)),
+        (256, 1, Members(64, 4)),  # a Pod256
+        (64, 4, Members(16, 4)),
+        # Replicas of two racks each take part from one.
+        (2, 128, Members(1, 2)),
+    ],
+)
+def test_racks(num_replicas, ipus_each, members):
+    assert Members.of(GC200, num_replicas, ipus_each=ipus_each) == members
+
+
+def test_collectives_of_racks():
+    cycle = 1 / 1.33e9
+    stage = (3000 + 600 + 314) * cycle + 0.16e-6
+    # A machine has two ports of 12.5 GB/s for four IPUs.
+    gateway, share = (3000 + 600 + 314) * cycle + 9.3e-6, 6.25e9
+    racks = Members(in_rack=4, racks=4)
+    # Quarters of 1 MB, three times around the ring of four racks, and parts of 1 MB in each.
+    around = 3 * (stage + 1e6 / 35e9) + 3 * (gateway + 0.25e6 / share)
+    assert exchange.all_gather_seconds(GC200, 4 * 10**6, racks) == pytest.approx(around)
+    # Of 680 and of 170 bytes, or 15 and 4 vectors of a worker, a tile adds.
+    adding = 3 * (81 + 11 + 6 * (29 + 15 * 3)) * cycle + 3 * (81 + 11 + 6 * (29 + 4 * 3)) * cycle
+    found = exchange.reduce_scatter_seconds(GC200, 4 * 10**6, racks)
+    assert found == pytest.approx(around + adding)
+    # Ten tensors wait ten times for the gateways in each stage: two of doubling take less time
+    # than six around the ring.
+    inside = 6 * (stage + 1e6 / 35e9) + 3 * (81 + 11 + 6 * (29 + 15 * 3)) * cycle
+    doubling = gateway + 9 * 9.3e-6 + 1e6 / share + (81 + 11 + 6 * (29 + 15 * 3)) * cycle
+    found = exchange.all_reduce_seconds(GC200, 4 * 10**6, racks, num_tensors=10)
+    assert found == pytest.approx(inside + 2 * doubling)
+    # Sixteenths of 4 MB: 2 of 4 IPUs to 2 others over 2 columns, and all to twelve elsewhere.
+    across = stage + 0.16e-6 + 0.5e6 / 35e9 + gateway + 12 * 0.25e6 / share
+    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, racks) == pytest.approx(across)
+
+
+def test_a_copy_to_another_rack():
+    ways = (3000 + 600 + 314) / 1.33e9
+    # Alone, over both ports of the machine.
+    found = exchange.inter_ipu_copy_seconds(GC200, 25 * 10**6, source=63, to=64)
+    assert found == pytest.approx(ways + 9.3e-6 + 1e-3)
 
 
 @pytest.mark.parametrize("collective", REPLICATED)
-@given(fewer=BYTES, more=BYTES, num_ipus=IPUS)
-def test_more_bytes_are_never_faster(collective, fewer, more, num_ipus):
+@given(fewer=BYTES, more=BYTES, members=MEMBERS)
+def test_more_bytes_are_never_faster(collective, fewer, more, members):
     fewer, more = sorted((fewer, more))
-    assert collective(GC200, fewer, num_ipus=num_ipus) > 0
-    assert collective(GC200, fewer, num_ipus=num_ipus) <= collective(GC200, more, num_ipus=num_ipus)
-    assert collective(GC200, more, num_ipus=1) == 0
+    assert 0 < collective(GC200, fewer, members) <= collective(GC200, more, members)
+    assert collective(GC200, more, Members(1)) == 0
 
 
-@given(BYTES, IPUS)
-def test_all_reduce_is_bounded(num_bytes, num_ipus):
-    seconds = exchange.all_reduce_seconds(GC200, num_bytes, num_ipus=num_ipus)
-    scattered = exchange.reduce_scatter_seconds(GC200, num_bytes, num_ipus=num_ipus)
-    gathered = exchange.all_gather_seconds(GC200, num_bytes, num_ipus=num_ipus)
+@given(BYTES, MEMBERS)
+def test_all_reduce_is_bounded(num_bytes, members):
+    seconds = exchange.all_reduce_seconds(GC200, num_bytes, members)
+    scattered = exchange.reduce_scatter_seconds(GC200, num_bytes, members)
+    gathered = exchange.all_gather_seconds(GC200, num_bytes, members)
     # No IPU can do with less than everything through its widest link.
-    assert num_bytes / GC200.link_bytes_per_second < seconds <= scattered + gathered
+    assert num_bytes / GC200.link_bytes_per_second < seconds
+    assert seconds <= (scattered + gathered) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("collective", REPLICATED)
+@given(num_bytes=BYTES, in_rack=IPUS, racks=st.integers(2, 5))
+def test_other_racks_and_more_tensors_take_longer(collective, num_bytes, in_rack, racks):
+    alone = collective(GC200, num_bytes, Members(1, racks))
+    together = collective(GC200, num_bytes, Members(1, racks), num_tensors=3)
+    # Between two and five racks are at least one stage.
+    assert together - alone >= 2 * 9.29e-6
+    within = collective(GC200, num_bytes, Members(in_rack))
+    assert within == collective(GC200, num_bytes, Members(in_rack), num_tensors=3)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +173,8 @@ def test_all_reduce_is_bounded(num_bytes, num_ipus):
             "leaves the board: .* Received: hops=2, off_board=False",
         ),
         (lambda: exchange.host_seconds(GC2, -4, num_ipus=1), "num_bytes=-4"),
-        (lambda: exchange.all_reduce_seconds(GC2, 4, num_ipus=0), "num_ipus=0"),
+        (lambda: exchange.all_reduce_seconds(GC2, -4, Members(2)), "num_bytes=-4"),
+        (lambda: Members.of(GC2, 0), "num_replicas=0"),
     ],
 )
 def test_refused(call, message):
