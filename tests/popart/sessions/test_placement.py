@@ -176,8 +176,8 @@ def products(size, place=lambda builder, part: contextlib.nullcontext()):
 
 @pytest.mark.parametrize("mode", ["virtual graphs", "pipeline"])
 def test_a_program_that_needs_two_ipus(ipu_model, mode):
-    """Each matrix takes 16 MB, and twice while it is multiplied; these tiles have 35 MB."""
-    proto, y = products(2000, on_ipus_and_in_stages)
+    """Each matrix takes 19 MB, and is multiplied where it lies; these tiles have 35 MB."""
+    proto, y = products(2200, on_ipus_and_in_stages)
     options = popart.SessionOptions()
     flow = popart.DataFlow(BATCHES, [y])
     one = popart.InferenceSession(proto, flow, ipu_model(1, tilesPerIPU=TILES), userOptions=options)
