@@ -4,7 +4,9 @@ TensorFlow makes tensors of rows and of batches, which takes longer than copying
 no more than the order of the rows.
 """
 
-from collections.abc import Callable, Iterator
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +28,10 @@ Batch = list[np.ndarray]
 
 # How many passes that others made over a dataset in the meantime are looked for.
 _PASSES_OF_OTHERS = 64
+# Rows of a batch that are distinct, so that the rows of the dataset are too but for a few, and bits
+# of chance in them from which on another of these passes begins so once in 10^12 times.
+_COMPARED_ROWS = 32
+_CERTAIN_BITS = 46
 
 # `tf.random.Algorithm.PHILOX`, which `Dataset.shuffle` draws from.
 _PHILOX = 1
@@ -67,36 +73,39 @@ class ReplayedShuffle:
         draws = np.random.default_rng().integers(2**32, size=num_rows, dtype=np.uint32)
         return np.asarray(shuffled_rows(draws, num_rows, self._buffer_size))
 
-    def order(
-        self, num_rows: int, num_first: int, is_first: Callable[[np.ndarray], bool]
-    ) -> np.ndarray | None:
-        """Returns the order of the next pass that begins with certain rows.
-
-        The positions of all rows, or `None` if no pass begins so.
-
-        Args:
-            num_first: How many rows decide.
-            is_first: Called with the positions of so many rows.
-        """
-        for num_passes, seeds in self._next_passes():
-            if is_first(self._drawn(seeds, num_rows, num_first)):
-                self._num_passes = num_passes
-                return self._drawn(seeds, num_rows, num_rows)
-        return None
-
-    def _next_passes(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """Yields the number of passes up to the end of each, and its seeds."""
+    def next_passes(self) -> Iterator["ShuffledPass"]:
+        """Yields the passes that may come next, if others have made those before them."""
         if not self._reshuffles:
-            yield 0, self._seeds
+            yield ShuffledPass(0, self._seeds, self._buffer_size)
             return
         last = self._num_passes + _PASSES_OF_OTHERS
         seeds = random_words(self._seeds, 2 * last).reshape(last, 2).tolist()
         for index in range(self._num_passes, last):
-            yield index + 1, tuple(seeds[index])
+            yield ShuffledPass(index + 1, tuple(seeds[index]), self._buffer_size)
 
-    def _drawn(self, seeds: tuple[int, int], num_rows: int, num_wanted: int) -> np.ndarray:
-        draws = random_words(seeds, num_wanted)
-        return np.asarray(shuffled_rows(draws, num_rows, self._buffer_size))
+    def note(self, found: "ShuffledPass") -> None:
+        """Says which pass was made."""
+        self._num_passes = found.number
+
+    def tells_apart(self, num_rows: int, num_first: int) -> bool:
+        """Whether passes of distinct rows that begin with the same so many are the same."""
+        # Each row is drawn from as many as the buffer has, so that other passes begin so by chance.
+        bits = sum(math.log2(min(self._buffer_size, num_rows - k)) for k in range(num_first))
+        return bits > _CERTAIN_BITS
+
+
+@dataclass(frozen=True)
+class ShuffledPass:
+    """A pass over a shuffled dataset: its number, from 1 on, and the seeds that it is given."""
+
+    number: int
+    seeds: tuple[int, int]
+    buffer_size: int
+
+    def order(self, num_rows: int, num_first: int | None = None) -> np.ndarray:
+        """Returns the positions of the rows, or of so many that come first."""
+        draws = random_words(self.seeds, num_rows if num_first is None else num_first)
+        return np.asarray(shuffled_rows(draws, num_rows, self.buffer_size))
 
 
 @dataclass(frozen=True)
@@ -136,15 +145,11 @@ class BatchedRows:
             order = self.shuffle.any_order(self.num_rows)
         elif self.shuffle is not None:
             assert read is not None
-            first = next(read)
-            order = self.shuffle.order(
-                self.num_rows, self.batch_size, lambda rows: self._are_at(rows, first)
-            )
+            order, first = self._order(self.shuffle, read)
             if order is None:
-                # Another process than ours has taken more passes than are looked for:
                 # None of the next passes begins so, as others have read the dataset too often:
                 # what TensorFlow reads is right anyhow.
-                yield first
+                yield from first
                 yield from read
                 return
         for start in range(0, self.num_rows - self.batch_size + 1, self.batch_size):
@@ -154,13 +159,40 @@ class BatchedRows:
             else:
                 yield self._taken(order[rows])
 
+    def _order(
+        self, shuffle: ReplayedShuffle, read: Iterator[Batch]
+    ) -> tuple[np.ndarray | None, list[Batch]]:
+        """Returns the order of the pass that TensorFlow reads, and the batches that decided it."""
+        first = [next(read)]
+        passes = (each for each in shuffle.next_passes() if self._begins(each, first))
+        found = list(itertools.islice(passes, 1))
+        if found and not self._is_certain(shuffle, first[0]):
+            # Small batches, small buffers and equal rows begin several passes.
+            found.extend(passes)
+            while len(found) > 1 and (batch := next(read, None)) is not None:
+                first.append(batch)
+                found = [each for each in found if self._begins(each, first)]
+        if not found:
+            return None, first
+        shuffle.note(found[0])
+        return found[0].order(self.num_rows), first
+
+    def _is_certain(self, shuffle: ReplayedShuffle, batch: Batch) -> bool:
+        count = min(self.batch_size, _COMPARED_ROWS)
+        rows = {tuple(tensor[k].tobytes() for tensor in batch) for k in range(count)}
+        return len(rows) == _COMPARED_ROWS and shuffle.tells_apart(self.num_rows, count)
+
+    def _begins(self, one: ShuffledPass, batches: list[Batch]) -> bool:
+        """Whether a pass begins with these batches, bit by bit: a NaN equals itself here."""
+        rows = one.order(self.num_rows, len(batches) * self.batch_size)
+        return all(
+            taken.tobytes() == read.tobytes()
+            for here, batch in zip(np.split(rows, len(batches)), batches, strict=True)
+            for taken, read in zip(self._taken(here), batch, strict=True)
+        )
+
     def _taken(self, rows: np.ndarray) -> Batch:
         return [array.take(rows, axis=0) for array in self.arrays]
-
-    def _are_at(self, rows: np.ndarray, batch: Batch) -> bool:
-        """Whether a batch has these rows, bit by bit: a NaN equals itself here."""
-        pairs = zip(self._taken(rows), batch, strict=True)
-        return all(taken.tobytes() == read.tobytes() for taken, read in pairs)
 
 
 def random_words(seeds: tuple[int, int], count: int) -> np.ndarray:
