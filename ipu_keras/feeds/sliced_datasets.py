@@ -28,9 +28,10 @@ Batch = list[np.ndarray]
 
 # How many passes that others made over a dataset in the meantime are looked for.
 _PASSES_OF_OTHERS = 64
-# Rows of a batch that are distinct, so that the rows of the dataset are too but for a few, and bits
-# of chance in them from which on another of these passes begins so once in 10^12 times.
-_COMPARED_ROWS = 32
+# Bits of chance in the rows of a batch from which on another of these passes begins so once in
+# 10^12 times. 13 distinct rows have them, as 13 values are drawn so with a chance of 13^-13 at
+# most, however many rows of a dataset are equal.
+_COMPARED_ROWS = 13
 _CERTAIN_BITS = 46
 
 # `tf.random.Algorithm.PHILOX`, which `Dataset.shuffle` draws from.
