@@ -40,6 +40,29 @@ def test_a_product_is_planned_in_the_shapes_of_its_operands():
     assert found.detail == best.method
 
 
+def test_only_what_is_allocated_for_products_stays_where_it_lies():
+    contracted = {
+        "lhs_contracting_dimensions": (1,),
+        "rhs_contracting_dimensions": (0,),
+        "lhs_batch_dimensions": (),
+        "rhs_batch_dimensions": (),
+    }
+    found = costs(
+        argument("x", 8, 256),
+        variable("w", 256, 256),
+        op("of variable", "dot", (8, 256), "x", "w", **contracted),
+        op("narrow", "negate", (256, 256), "w"),
+        op("of what lies with it", "dot", (8, 256), "x", "narrow", **contracted),
+        op("made", "dot", (256, 256), "w", "w", **contracted),
+        op("of what was made", "dot", (8, 256), "x", "made", **contracted),
+    )
+    # Of the right matrix, a tile alone multiplies 8 x 6 numbers.
+    best = plan(GC200, matmul(1, 8, 256, 256, "float32"), memory_proportion=0.6)
+    assert (best.temporary_bytes, best.staying_bytes) == (1088, (8 * 6 * 4, 0))
+    products = ("of variable", "of what lies with it", "of what was made")
+    assert [found[name].temporary_bytes for name in products] == [1088 - 192, 1088 - 192, 1088]
+
+
 def square_product(dtype, depth=64):
     return costs(
         op("x", "parameter", (64, depth), role="argument", number=0, first_leaf=0, dtype=dtype),
