@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras.host.halves import COMPUTING
+from ipu_keras.host.half_operations import COMPUTING
 from ipu_keras.host.interpreter import (
     Interpreter,
     RunningPlace,

@@ -23,6 +23,21 @@ from ipu_keras._device import address_of
 from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
 from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
 from ipu_keras.host.fused_updates import update_of
+from ipu_keras.host.half_operations import (
+    BOUNDED,
+    CHANGES,
+    COMPUTING,
+    LEFT_ALONE,
+    MOVING,
+    OVERFLOWING,
+    SINGULAR,
+    called_in,
+    computes_halves,
+    is_for_xla,
+    is_widening,
+    makes_integers,
+    positions_of,
+)
 from ipu_keras.host.operation_kinds import CONTROL_FLOW, LOOPS
 from ipu_keras.host.partial_sums import (
     PartialsScope,
@@ -56,66 +71,11 @@ _INT32_LEAST = -(2**31)
 # What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
 _SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE, _INFINITE = range(4)
 
-# What computes new numbers, by the attributes that are the types of what it computes with. What
-# moves, compares or chooses numbers is not here: halves stay halves in it.
-COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
-    """
-    Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad
-    AvgPoolGrad BatchMatMul BatchMatMulV2 BiasAdd BiasAddGrad Conv2D Conv2DBackpropFilter
-    Conv2DBackpropInput Conv3D Conv3DBackpropFilterV2 Conv3DBackpropInputV2 Cos Cosh Cumprod Cumsum
-    DepthwiseConv2dNative DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput
-    Digamma Div DivNoNan Einsum Elu EluGrad Erf Erfc Erfinv EuclideanNorm Exp Expm1 FloorDiv
-    FloorMod FusedBatchNormGradV3 FusedBatchNormV3 Inv InvGrad L2Loss LRN LRNGrad LeakyRelu
-    LeakyReluGrad Lgamma Log Log1p LogSoftmax MatMul MaxPoolGrad MaxPoolGradV2 Mean Mod Mul
-    MulNoNan Ndtri Pow Prod RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad SegmentMean
-    SegmentProd SegmentSum Selu SeluGrad Sigmoid SigmoidGrad Sin Sinh Softmax
-    SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad
-    SparseSoftmaxCrossEntropyWithLogits Sqrt SqrtGrad Square SquaredDifference Sub Sum Tan Tanh
-    TanhGrad TensorScatterAdd TensorScatterSub TruncateMod UnsortedSegmentProd UnsortedSegmentSum
-    Xdivy Xlog1py Xlogy
-    """.split(),  # noqa: SIM905 (a list of a name a line would be a hundred lines)
-    ("T",),
-)
-COMPUTING["BatchMatMulV3"] = ("Ta", "Tb", "Tout")
-
-# Those of them whose results are halves whatever finite halves they are given.
-_BOUNDED = frozenset(
-    "Acos Asin Atan Atan2 Cos Erf Erfc Sigmoid Sin Softmax Softsign Tanh".split()  # noqa: SIM905
-)
-
-# Those of them that make infinities of finite numbers: they divide by zero, or have a pole.
-_SINGULAR = frozenset(
-    """
-    Acosh Atanh Cosh Digamma Div DivNoNan EluGrad Erfinv Exp Expm1 FloorDiv FloorMod Inv InvGrad
-    Lgamma Log Log1p LogSoftmax Mod Ndtri Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad
-    Sinh SqrtGrad TruncateMod Xdivy Xlog1py Xlogy
-    """.split()  # noqa: SIM905
-)
-
-# What moves or chooses halves: its results are finite where all that it is given is.
-_MOVING = frozenset(
-    """
-    Abs BroadcastTo CheckNumerics ConcatV2 ExpandDims GatherV2 Identity IdentityN MaxPool MaxPoolV2
-    Max Maximum Min Minimum Neg Pack Pad PreventGradient Relu Relu6 Relu6Grad ReluGrad Reshape
-    ReverseV2 Roll Select SelectV2 Slice Split SplitV Squeeze StopGradient StridedSlice
-    StridedSliceGrad Tile Transpose Unpack ZerosLike
-    """.split()  # noqa: SIM905
-)
-
-# Their float32 overflows for finite halves as well, which is an overflow and no infinite operand.
-_OVERFLOWING = frozenset({"Cosh", "Exp", "Expm1", "Pow", "Sinh"})
-
-# What changes a variable by what it computes, and what computes that.
-_CHANGES = {"AssignAddVariableOp": "AddV2", "AssignSubVariableOp": "Sub"}
-
 # Before the name of a tensor, says that nothing takes its place there.
 _AS_IT_IS = "="
 
 # What hands a key on to the functions that it calls; others draw one of the device's.
 _KEYED = CONTROL_FLOW | {"PartitionedCall", "StatefulPartitionedCall"}
-
-# An attribute of operations that compute halves and are not written anew, as those that round.
-LEFT_ALONE = "_ipu_left_alone"
 
 # The names of a key among what a function takes and returns.
 _KEY, _NEXT_KEY = "ipu_rounding_key", "ipu_next_rounding_key"
@@ -232,13 +192,13 @@ class _HalvedFunctions:
     def are_computed_in(self, name: str, in_xla: bool = False) -> bool:
         """Whether a function, or one that it calls, computes halves, or what XLA has otherwise."""
         definition = self._definition_of(name)
-        in_xla = in_xla or _is_for_xla(definition)
+        in_xla = in_xla or is_for_xla(definition)
         if (name, in_xla) not in self._concerned:
             self._concerned[name, in_xla] = any(
                 computes_halves(node)
-                or (in_xla and _makes_integers(node))
+                or (in_xla and makes_integers(node))
                 or any(
-                    self.are_computed_in(called.name, in_xla or _is_for_xla(node))
+                    self.are_computed_in(called.name, in_xla or is_for_xla(node))
                     for called in called_in(node)
                 )
                 for node in definition.node_def
@@ -269,7 +229,7 @@ class _HalvedFunctions:
         if not way.takes_key and not self.are_computed_in(name, way.in_xla):
             return name
         definition = self._definition_of(name)
-        way = replace(way, in_xla=way.in_xla or _is_for_xla(definition))
+        way = replace(way, in_xla=way.in_xla or is_for_xla(definition))
         if (name, way) not in self._names:
             self._names[name, way] = f"{name}_halves_{next(_numbers)}"
             kind = _Rewriting if way.in_xla else _RewritingForExecutor
@@ -279,65 +239,16 @@ class _HalvedFunctions:
         return self._names[name, way]
 
 
-def computes_halves(node: Any) -> bool:
-    """Whether a node of a definition computes halves, and not only what it calls."""
-    if LEFT_ALONE in node.attr:
-        return False
-    if node.op == "Cast":
-        return node.attr["DstT"].type == _HALF and node.attr["SrcT"].type != _HALF
-    if node.op in TYPES_OF_UPDATES:
-        return node.attr[TYPES_OF_UPDATES[node.op]].type == _HALF
-    names = ("dtype",) if node.op in _CHANGES else COMPUTING.get(node.op, ())
-    return any(node.attr[name].type == _HALF for name in names)
-
-
-def _makes_integers(node: Any) -> bool:
-    """Whether a node makes int32 of floating-point numbers."""
-    return (
-        node.op == "Cast"
-        and node.attr["SrcT"].type in (_HALF, _FLOAT)
-        and node.attr["DstT"].type == _INT32
-        and LEFT_ALONE not in node.attr
-    )
-
-
 def _is_at_random(node: Any, around: bool) -> bool:
     """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
     text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
     return {"true": True, "false": False}.get(text, around)
 
 
-def _positions(node: Any, types: Iterable[str]) -> list[int]:
-    """Returns which inputs of a node have a type that is one of these attributes."""
-    every = [
-        argument.type_attr
-        for argument in definition_of(node.op).input_arg
-        for _ in range(node.attr[argument.number_attr].i if argument.number_attr else 1)
-    ]
-    return [k for k, name in enumerate(every) if name in types]
-
-
-def called_in(node: Any) -> list[Any]:
-    """Returns the functions that a node names, which may be changed."""
-    found = [value.func for value in node.attr.values() if value.HasField("func")]
-    return found + [function for value in node.attr.values() for function in value.list.func]
-
-
 @functools.cache
 def _register_kernels() -> None:
     """Makes `IpuRound` and the like known to TensorFlow, once in a process."""
     register(address_of)
-
-
-def _is_widening(node: Any) -> bool:
-    types = (node.attr["SrcT"].type, node.attr["DstT"].type) if node.op == "Cast" else ()
-    return types == (_HALF, _FLOAT)
-
-
-def _is_for_xla(called: Any) -> bool:
-    """Whether XLA compiles a function, or the function that a node calls."""
-    # Whoever asks for an attribute that is not there makes it.
-    return "_XlaMustCompile" in called.attr and called.attr["_XlaMustCompile"].b
 
 
 class _Rewriting:
@@ -379,12 +290,12 @@ class _Rewriting:
             self._at_random = _is_at_random(node, self._way.at_random)
             self._partials = self._functions.partials.scope_of(node, self._way.partials)
             self._call(node)
-            if self._in_xla and _makes_integers(node):
+            if self._in_xla and makes_integers(node):
                 self._make_integers(node)
             elif not computes_halves(node):
                 self._note_moved(node)
                 self._move(node)
-            elif node.op in _CHANGES:
+            elif node.op in CHANGES:
                 self._change(node)
             elif node.op in TYPES_OF_UPDATES:
                 self._update(node)
@@ -412,7 +323,7 @@ class _Rewriting:
         )
         way = replace(
             self._way,
-            in_xla=self._in_xla or _is_for_xla(node),
+            in_xla=self._in_xla or is_for_xla(node),
             at_random=at_random,
             partials=self._partials,
             takes_key=takes_key,
@@ -502,7 +413,7 @@ class _Rewriting:
             value = tf.make_ndarray(node.attr["value"].tensor)
             if value.dtype != np.float16 or not np.isinf(value).any():
                 self._finite_ops.add(node.name)
-        elif node.op in _MOVING and self._are_finite(node.input):
+        elif node.op in MOVING and self._are_finite(node.input):
             self._finite_ops.add(node.name)
 
     def _are_finite(self, tensors: Iterable[str]) -> bool:
@@ -511,9 +422,9 @@ class _Rewriting:
     def _compute(self, node: Any) -> None:
         kind = definition_of(node.op)
         halves = {name for name in COMPUTING[node.op] if node.attr[name].type == _HALF}
-        wide = _positions(node, halves)
-        is_finite = node.op not in _SINGULAR and self._are_finite(node.input[k] for k in wide)
-        is_bounded = node.op in _BOUNDED and is_finite
+        wide = positions_of(node, halves)
+        is_finite = node.op not in SINGULAR and self._are_finite(node.input[k] for k in wide)
+        is_bounded = node.op in BOUNDED and is_finite
         self._finite_ops.add(node.name)
         if self._has_half_partials(node, halves):
             self._add_up_in_passes(node, wide)
@@ -522,7 +433,7 @@ class _Rewriting:
         for argument in kind.output_arg:
             if argument.type_attr in halves:
                 tensor = f"{node.name}:{argument.name}:0"
-                operands = [node.input[k] for k in wide] if node.op in _OVERFLOWING else []
+                operands = [node.input[k] for k in wide] if node.op in OVERFLOWING else []
                 name = f"{node.name}/{argument.name}"
                 result = _AS_IT_IS + tensor
                 checked = [] if is_finite else operands or [result]
@@ -569,7 +480,7 @@ class _Rewriting:
         """Reads, computes and writes, in place of an operation that does all of it in halves."""
         handle, value, *controls = node.input
         read = self._new("ReadVariableOp", f"{node.name}/read", [handle, *controls], dtype=_HALF)
-        self._new(_CHANGES[node.op], f"{node.name}/changed", [f"{read}:value:0", value], T=_HALF)
+        self._new(CHANGES[node.op], f"{node.name}/changed", [f"{read}:value:0", value], T=_HALF)
         changed = self._nodes.pop()
         self._compute(changed)
         node.op = "AssignVariableOp"
@@ -583,7 +494,7 @@ class _Rewriting:
         waited_for = node.input[len(given) :]
         arguments = definition_of(node.op).input_arg
         handles = [name for name, a in zip(given, arguments, strict=True) if a.type == _RESOURCE]
-        halves = _positions(node, [TYPES_OF_UPDATES[node.op]])
+        halves = positions_of(node, [TYPES_OF_UPDATES[node.op]])
         for k, handle in enumerate(handles):
             read = self._new(
                 "ReadVariableOp", f"{node.name}/read_{k}", [handle, *waited_for], dtype=_HALF
@@ -774,12 +685,12 @@ class _RewritingForExecutor(_Rewriting):
         return found
 
     def _move(self, node: Any) -> None:
-        if _is_widening(node):
+        if is_widening(node):
             wide = self._cast_to(_FLOAT, node.input[0], node.name)
             self._instead[f"{node.name}:y:0"] = wide
             self._drop(node, wide)
         elif self._moves_wide(node):
-            self._widen(node, _positions(node, ["T"]), ["T"])
+            self._widen(node, positions_of(node, ["T"]), ["T"])
             tensor = f"{node.name}:{definition_of(node.op).output_arg[0].name}:0"
             self._note(tensor, _AS_IT_IS + tensor)
         else:
@@ -787,11 +698,11 @@ class _RewritingForExecutor(_Rewriting):
 
     def _moves_wide(self, node: Any) -> bool:
         """Whether halves that a node moves are in float32 already, and what it returns may be."""
-        if node.op not in _MOVING or "T" not in node.attr or node.attr["T"].type != _HALF:
+        if node.op not in MOVING or "T" not in node.attr or node.attr["T"].type != _HALF:
             return False
         results = definition_of(node.op).output_arg
         is_one = len(results) == 1 and not results[0].number_attr
-        return is_one and any(node.input[k] in self._wide for k in _positions(node, ["T"]))
+        return is_one and any(node.input[k] in self._wide for k in positions_of(node, ["T"]))
 
     def _rounded(
         self, wide: str, name: str, operands: Sequence[str], is_bounded: bool = False

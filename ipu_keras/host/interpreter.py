@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.host.halves import LEFT_ALONE
+from ipu_keras.host.half_operations import LEFT_ALONE
 from ipu_keras.internals.tensorflow.functions import functions_in
 
 _LOOPS = frozenset({"While", "StatelessWhile"})

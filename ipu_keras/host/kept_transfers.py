@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.host.exceptions import Again
-from ipu_keras.host.halves import called_in
+from ipu_keras.host.half_operations import called_in
 from ipu_keras.host.interpreter import RunningPlace
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like

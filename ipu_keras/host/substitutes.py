@@ -6,7 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
-from ipu_keras.host.halves import computes_halves, definitions_with_halves
+from ipu_keras.host.half_operations import computes_halves
+from ipu_keras.host.halves import definitions_with_halves
 from ipu_keras.internals.tensorflow.contexts import (
     add_definition,
     function_definition,
