@@ -33,8 +33,8 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
     found = context.plans.find_or_make(convolution, options.memory_proportion)
     # IPUs multiply no other types: such a product is costed as one of these.
     is_native = all(spec.dtype in _NATIVE for spec in one.operands)
-    # Further values are parts of operands in a library's operation, or what is added to.
-    left, right = (context.is_allocated(name) for name in (one.reads * 2)[:2])
+    # Where an operand is a view of several values, the product reads all of them.
+    left, right = map(context.is_allocated, (one.reads[0], one.reads[-1]))
     # Of a product of matrices, the right one is the convolution's input.
     allocated = (right, left) if op.kind == "dot" else (left, right)
     compute_cycles = found.compute_cycles + found.reduce_cycles + found.transform_cycles
