@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ipu_keras._rounding import RoundingKeys
+from tensorflow.python.framework import kernels
 
-from ipu_keras.host.halves import with_halves
+from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
+from ipu_keras.host.halves import COMPUTING, with_halves
+from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
 
+HALF = tf.float16.as_datatype_enum
 LARGEST = 65504.0
 INF, NAN = np.inf, np.nan
 
@@ -149,3 +153,142 @@ def test_integers_of_nan(jit_compile, dtype):
         strict=True,
     ):
         np.testing.assert_array_equal(result, expected)
+
+
+ROW = halves(0.1, -1.7, 1.3)
+SQUARE = np.float16(np.sin(np.arange(9)).reshape(3, 3))
+IMAGES = np.float16(np.sin(np.arange(36)).reshape(1, 6, 6, 1))
+BLOCK = {"wci": ROW[:2], "wcf": ROW[1:], "wco": ROW[:2], "b": np.tile(ROW, 3)[:8]}
+
+
+def in_lstm_block(x, w, wci, wcf, wco, b):
+    given = {"x": x, "cs_prev": x, "h_prev": x, "w": w}
+    return tf.raw_ops.LSTMBlockCell(**given, wci=wci, wcf=wcf, wco=wco, b=b).h
+
+
+# Of those that TensorFlow's kernels round more often than once, or not as sums of float32.
+LESS_COMMON = [
+    (lambda x: tf.raw_ops.CumulativeLogsumexp(x=x, axis=1), [SQUARE]),
+    (lambda x, y: tf.raw_ops.Cross(a=x, b=y), [SQUARE, SQUARE[::-1]]),
+    (
+        lambda x: tf.raw_ops.SparseSoftmax(
+            sp_indices=[[0, k] for k in range(36)], sp_values=x, sp_shape=[1, 36]
+        ),
+        [IMAGES.ravel()],
+    ),
+    (
+        lambda x: tf.raw_ops.MirrorPadGrad(input=x, paddings=[[2, 2], [2, 2]], mode="SYMMETRIC"),
+        [IMAGES[0, ..., 0]],
+    ),
+    (lambda x: tf.raw_ops.ResizeNearestNeighborGrad(grads=x, size=[2, 2]), [IMAGES]),
+    (
+        lambda x: (
+            tf.raw_ops.SparseFillEmptyRowsGrad(
+                reverse_index_map=np.int64([0]), grad_values=x
+            ).d_default_value
+        ),
+        [IMAGES.ravel()],
+    ),
+    (in_lstm_block, [SQUARE[:2, :2], np.tile(SQUARE, 3)[[0, 1, 2, 1], :8], *BLOCK.values()]),
+]
+
+
+@pytest.mark.parametrize(("function", "given"), LESS_COMMON)
+def test_one_rounding_of_less_common_operations(function, given):
+    """All digits of float32, of TensorFlow's own kernel, and then of the nearest half."""
+    exact = function(*(tf.constant(x.astype(np.float32)) for x in given))
+    found = computed(function, *given)
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found, rounded(exact.numpy()))
+    # A CPU has others.
+    assert (function(*map(tf.constant, given)).numpy() != found).any()
+
+
+@pytest.mark.parametrize(
+    ("function", "jit_compile"),
+    [
+        (lambda x: tf.scatter_nd([[0], [0]], x, [1]), None),
+        (lambda x: tf.scatter_nd([[0], [0]], x, [1]), True),
+        (lambda x: tf.sparse.reduce_sum(tf.sparse.from_dense(x), keepdims=True), None),
+        (lambda x: tf.raw_ops.SparseSegmentSum(data=x, indices=[0, 1], segment_ids=[0, 0]), None),
+        (lambda x: tf.sparse.sparse_dense_matmul(tf.sparse.from_dense([x]), x[:, None])[0], None),
+        (lambda x: tf.raw_ops.AccumulateNV2(inputs=[x[:1], x[1:]], shape=[1]), None),
+        (lambda x: tf.math.bessel_i0(x[:1] / 2000), None),
+        (lambda x: tf.raw_ops.TruncateDiv(x=x[:1], y=x[:1] * 0 + 0.25), None),
+    ],
+)
+def test_overflow_of_less_common_operations(function, jit_compile):
+    found = computed(function, halves(4e4, 4e4), jit_compile=jit_compile)
+    np.testing.assert_array_equal(found, halves(LARGEST))
+    found = computed(function, halves(4e4, 4e4), nanoo=True, jit_compile=jit_compile)
+    np.testing.assert_array_equal(found, halves(NAN))
+
+
+# What has kernels for halves that move, choose, compare or draw them, or change nothing but
+# their type.
+NOT_COMPUTING = """
+Abs AddManySparseToTensorsMap ApproxTopK ArgMax ArgMin AssignVariableOp BatchToSpace BatchToSpaceND
+BroadcastTo Ceil CheckNumerics CheckNumericsV2 ClipByValue Concat ConcatV2 ConjugateTranspose Const
+CropAndResize CropAndResizeGradBoxes DebugNanCount DebugNumericSummaryV2 DecodeRaw DepthToSpace Diag
+DiagPart DrawBoundingBoxes DrawBoundingBoxesV2 DynamicPartition DynamicStitch EditDistance Empty
+Equal ExpandDims ExtractImagePatches ExtractVolumePatches Fill Floor Gather GatherNd GatherV2
+Greater GreaterEqual HistogramSummary Identity IdentityN IsFinite IsInf IsNan Less LessEqual
+ListDiff LowerBound MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3
+MatrixDiagV2 MatrixDiagV3 MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 Max MaxPool MaxPoolGradGrad
+MaxPoolGradGradV2 MaxPoolV2 MaxPoolWithArgmax Maximum Min Minimum MirrorPad Multinomial Neg
+NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4 NonMaxSuppressionV5 NotEqual NthElement
+OneHot OnesLike Pack Pad PadV2 ParallelConcat ParallelDynamicStitch ParameterizedTruncatedNormal
+PreventGradient RaggedFillEmptyRows RaggedGather RaggedTensorFromVariant RaggedTensorToTensor
+RaggedTensorToVariant RaggedTensorToVariantGradient RandomGamma RandomPoissonV2 RandomShuffle
+RandomStandardNormal RandomUniform Range Relu Relu6 Relu6Grad ReluGrad Reshape ResizeArea
+ResizeBicubic ResizeBilinear ResizeNearestNeighbor ResourceConditionalAccumulator ResourceGather
+ResourceGatherNd ResourceScatterMax ResourceScatterMin ResourceScatterNdMax ResourceScatterNdMin
+ResourceScatterNdUpdate ResourceScatterUpdate ResourceStridedSliceAssign Reverse ReverseSequence
+ReverseV2 Roll Round ScalarSummary ScaleAndTranslate SegmentMax SegmentMin Select SelectV2
+SerializeManySparse SerializeTensor Sign Slice Snapshot SpaceToBatch SpaceToBatchND SpaceToDepth
+SparseConcat SparseFillEmptyRows SparseReduceMax SparseReduceMaxSparse SparseReorder SparseSlice
+SparseSliceGrad SparseSparseMaximum SparseSparseMinimum SparseSplit SparseTensorSliceDataset
+SparseToDense Split SplitV Squeeze StatefulRandomBinomial StatefulStandardNormalV2
+StatefulTruncatedNormal StatefulUniform StatelessMultinomial StatelessParameterizedTruncatedNormal
+StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomNormal
+StatelessRandomNormalV2 StatelessRandomPoisson StatelessRandomUniform StatelessRandomUniformV2
+StatelessShuffle StatelessTruncatedNormal StatelessTruncatedNormalV2 StochasticCastToInt
+StopGradient StridedSlice StridedSliceGrad Switch TakeManySparseFromTensorsMap TensorArrayConcatV2
+TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayReadV3 TensorArrayScatterV3 TensorArraySplitV3
+TensorArrayWriteV3 TensorListConcat TensorListConcatV2 TensorListFromTensor TensorListGather
+TensorListGetItem TensorListPopBack TensorListPushBackBatch TensorListScatter
+TensorListScatterIntoExistingList TensorListScatterV2 TensorListSplit TensorListStack
+TensorScatterMax TensorScatterMin TensorScatterUpdate TensorStridedSliceUpdate TensorSummary
+TensorSummaryV2 Tile TopKV2 Transpose TruncatedNormal Unique UniqueV2 UniqueWithCounts
+UniqueWithCountsV2 Unpack UnsortedSegmentMax UnsortedSegmentMin UpperBound Where ZerosLike
+"""
+
+
+def test_all_operations_of_halves_are_known():
+    """Those of a version of TensorFlow to come, too: what is not here runs as on a CPU."""
+    computing = {*COMPUTING, *TYPES_OF_UPDATES, "AssignAddVariableOp", "AssignSubVariableOp"}
+    known = {*computing, *NOT_COMPUTING.split(), "Cast"}
+    assert operations_of_halves() - known == set()
+
+
+def operations_of_halves():
+    """Returns the operations whose kernels for CPUs take or make halves, without what is old."""
+    registered = kernels.get_all_registered_kernels().kernel
+    return {
+        kernel.op
+        for kernel in registered
+        if kernel.device_type == "CPU" and kernel.op[0] != "_"
+        for constraint in kernel.constraint
+        if HALF in constraint.allowed_values.list.type and may_be_half(kernel.op, constraint.name)
+    }
+
+
+def may_be_half(kind, attribute):
+    definition = definition_of(kind)
+    if definition is None or definition.deprecation.version:
+        return False
+    # Variables of TensorFlow 1 that are no resources are in no function.
+    if any(argument.is_ref for argument in [*definition.input_arg, *definition.output_arg]):
+        return False
+    allowed = [a.allowed_values.list.type for a in definition.attr if a.name == attribute]
+    return any(not types or HALF in types for types in allowed)
