@@ -164,7 +164,7 @@ class Members:
     """Replicas that take part in a collective, as links and gateways connect them.
 
     Args:
-        num_replicas: All of them.
+        num_replicas: Those of all racks together.
         in_rack: Those of a full rack, which links connect, while gateways connect racks. If all
             racks are not full, the full ones are waited for.
     """
