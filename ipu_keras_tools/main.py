@@ -1,7 +1,8 @@
 """The command `ipu-keras`.
 
 Commands are thin: each has the arguments of what it calls, and a module in `commands/` that is
-imported when it runs. Until then nothing imports TensorFlow, so that help is there at once.
+imported when it runs. Until then nothing imports TensorFlow, so that help and refusals are there
+at once.
 """
 
 import importlib
@@ -9,14 +10,19 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import ModuleType
 
 from ipu_keras_tools.arguments import parser
-from ipu_keras_tools.named_files import refuse_missing
+from ipu_keras_tools.light_rooms import without_tensorflow
+from ipu_keras_tools.refusals import refuse
 from ipu_keras_tools.results import UsageError, printable_lines, written_out
 
 # TensorFlow's variable of the environment that leaves out notes and warnings of its own.
 _FEW_MESSAGES = ("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# Commands that need only what knows nothing of TensorFlow.
+_LIGHT = ("aliases", "diff", "info", "options")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is None or given.command is None:
             return 0
         command = f"{command} {given.command}"
-        refuse_missing(given)
-        return _command(given.module).run(given)
+        refuse(given)
+        with without_tensorflow() if given.command in _LIGHT else nullcontext():
+            return _command(given.module).run(given)
     except UsageError as error:
         print(f"{command}: error: {printable_lines(str(error))}", file=sys.stderr)
         return 2
@@ -48,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(name: str) -> ModuleType:
     """Imports a command, without what TensorFlow says about the processor meanwhile."""
     module = f"ipu_keras_tools.commands.{name}"
-    if name in ("run", "launch"):  # what a script's process writes is the script's own
+    # What a script's process writes is the script's own. A process may have no standard error.
+    if name in ("run", "launch") or sys.stderr is None:
         return importlib.import_module(module)
     os.environ.setdefault(*_FEW_MESSAGES)
     # TensorFlow writes some of it whatever the variable says, before its log is set up.

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ipu_keras_tools.results import UsageError
+from ipu_keras_tools.values import positive
 
 # Options that are about machines and partitions of IPUs, which an emulated machine does not have.
 # Those of the first list take a value.
@@ -109,9 +110,9 @@ def launched(given: argparse.Namespace, name: str) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options, and last what is to be run."""
-    parser.add_argument("-n", "--num-instances", type=_positive, default=1, help="processes")
-    parser.add_argument("--num-replicas", type=_positive, help="of all instances; one in each")
-    parser.add_argument("--ipus-per-replica", type=_positive, default=1, help="IPUs of a replica")
+    parser.add_argument("-n", "--num-instances", type=positive, default=1, help="processes")
+    parser.add_argument("--num-replicas", type=positive, help="of all instances; one in each")
+    parser.add_argument("--ipus-per-replica", type=positive, default=1, help="IPUs of a replica")
     parser.add_argument("--host", "--hosts", help="this machine")
     parser.add_argument("--tag-output", action="store_true", help="print the rank of each line")
     parser.add_argument(
@@ -127,17 +128,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in _SWITCHES:
         parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {text}")
-    return number
-
-
-# argparse uses the name in errors.
-_positive.__name__ = "number"
 
 
 def _mpirun() -> str | None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ipu_keras_tools.light_rooms import without_tensorflow
+
 
 class UsageError(Exception):
     """What a user gave is not what a command takes; the text says what it takes."""
@@ -52,7 +54,6 @@ def printable_lines(text: str) -> str:
     """Removes from a text what a terminal would obey, or standard output cannot take."""
     if all(line.isascii() and line.isprintable() for line in text.split("\n")):
         return text
-    # This import waits for TensorFlow: it has been imported by now, or the text is unusual enough.
-    from ipu_keras.report.text import printable
-
+    with without_tensorflow():
+        from ipu_keras.report.text import printable
     return "\n".join(map(printable, text.split("\n")))

@@ -26,15 +26,13 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     pipes are written into. Raises an `OSError` if there is no such folder, nothing can be
     written there, or nobody reads a pipe.
     """
-    _check_folder(path)
+    check_place(path)
     try:
         found = os.stat(path)
     except FileNotFoundError:
         # A link whose target does not exist yet is followed too, as `open` does.
         replace_atomically(Path(os.path.realpath(path)), content)
         return
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode) or _is_standard_output(found):
         _write_into(path, content)
         return
@@ -44,12 +42,15 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     replace_atomically(Path(os.path.realpath(path)), content, found)
 
 
-def _check_folder(path: Path) -> None:
+def check_place(path: Path) -> None:
+    """Raises what `write_atomically` would for a missing folder, or for a folder in its place."""
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"A file is written into a folder that exists. Received: path={str(path)!r}, and "
             f"there is no folder {str(path.parent)!r}"
         )
+    if path.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
 
 
 def replace_atomically(
@@ -132,7 +133,7 @@ def written_beside(path: Path) -> Iterator[Path]:
     Others find what was there before until all is written, and ever after if that fails. Further
     files that are written beside it are put in place first.
     """
-    _check_folder(path)
+    check_place(path)
     path = Path(os.path.realpath(path))
     folder = path.with_name(f".{uuid.uuid4().hex}.partial")
     folder.mkdir()

@@ -18,8 +18,6 @@ from ipu_keras_tools.results import UsageError, written_out
 
 def run(given: argparse.Namespace) -> int:
     """Runs a script; what it raises or exits with ends the process."""
-    if given.json and not given.modelled:
-        raise UsageError("--json is for --modelled: what the script prints is its own")
     if not given.modelled:
         _run(given)
         return 0
