@@ -9,6 +9,7 @@ import importlib.metadata
 from collections.abc import Callable
 
 from ipu_keras_tools.poprun import add_options
+from ipu_keras_tools.results import Parser, print_text
 from ipu_keras_tools.values import (
     at_least_two,
     list_of,
@@ -95,7 +96,7 @@ OUTPUTS = {
 
 def parser() -> argparse.ArgumentParser:
     """Makes the parser of `ipu-keras`, whose `command` and `module` say what to run."""
-    whole = argparse.ArgumentParser(
+    whole = Parser(
         prog="ipu-keras", description="Runs, models and checks programs of IPUs, without an IPU."
     )
     whole.add_argument("--version", action=_Version, help="print the version of the package")
@@ -121,7 +122,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser, *_):
-        print(f"{parser.prog} {importlib.metadata.version(parser.prog)}")
+        print_text(f"{parser.prog} {importlib.metadata.version(parser.prog)}")
         parser.exit()
 
 

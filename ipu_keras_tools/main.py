@@ -16,10 +16,13 @@ from types import ModuleType
 from ipu_keras_tools.arguments import parser
 from ipu_keras_tools.light_rooms import without_tensorflow
 from ipu_keras_tools.refusals import refuse
-from ipu_keras_tools.results import UsageError, printable_lines, written_out
+from ipu_keras_tools.results import UsageError, printable_lines
 
 # TensorFlow's variable of the environment that leaves out notes and warnings of its own.
 _FEW_MESSAGES = ("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# The file of standard error, which TensorFlow writes to.
+_ERRORS = 2
 
 # Commands that need only what knows nothing of TensorFlow.
 _LIGHT = ("aliases", "diff", "info", "options")
@@ -35,13 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all is well, 1 if the answer is no (it does not fit, has grown, will not run), 2 if
         the command cannot be understood or done.
     """
-    command, given = "ipu-keras", None
+    if sys.stderr is None:
+        _forget_messages()
+    command = "ipu-keras"
     try:
-        with written_out():  # the text of --help, after which Python ends unless nobody reads it
-            given = parser().parse_args(arguments)
-            if given.command is None:
-                parser().print_help()
-        if given is None or given.command is None:
+        given = parser().parse_args(arguments)
+        if given.command is None:
+            parser().print_help()
             return 0
         command = f"{command} {given.command}"
         refuse(given)
@@ -52,17 +55,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _forget_messages() -> None:
+    """Has a process without standard error leave out messages, which `print` would put out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if nowhere != _ERRORS:
+        os.dup2(nowhere, _ERRORS)
+        os.close(nowhere)
+    sys.stderr = os.fdopen(_ERRORS, "w", closefd=False)
+
+
 def _command(name: str) -> ModuleType:
     """Imports a command, without what TensorFlow says about the processor meanwhile."""
     module = f"ipu_keras_tools.commands.{name}"
-    # What a script's process writes is the script's own. A process may have no standard error.
-    if name in ("run", "launch") or sys.stderr is None:
+    if name in ("run", "launch"):  # what a script's process writes is the script's own
         return importlib.import_module(module)
     os.environ.setdefault(*_FEW_MESSAGES)
     # TensorFlow writes some of it whatever the variable says, before its log is set up.
     with tempfile.TemporaryFile() as written:
-        kept = os.dup(2)
-        os.dup2(written.fileno(), 2)
+        kept = os.dup(_ERRORS)
+        os.dup2(written.fileno(), _ERRORS)
         try:
             return importlib.import_module(module)
         except BaseException:
@@ -70,5 +81,5 @@ def _command(name: str) -> ModuleType:
             os.write(kept, written.read())
             raise
         finally:
-            os.dup2(kept, 2)
+            os.dup2(kept, _ERRORS)
             os.close(kept)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ipu_keras_tools.results import UsageError
+from ipu_keras_tools.results import Parser, UsageError, print_text
 from ipu_keras_tools.values import positive
 
 # Options that are about machines and partitions of IPUs, which an emulated machine does not have.
@@ -53,16 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code of `mpirun`; 2 if the command cannot be understood or done.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="poprun",
         description="Starts the instances of an application on this machine: processes, each with "
         "its share of the replicas.",
         epilog="example: poprun --num-instances 2 --num-replicas 4 python train.py",
     )
     add_options(parser)
-    given = parser.parse_args(arguments)
     try:
-        return launched(given, "poprun")
+        return launched(parser.parse_args(arguments), "poprun")
     except UsageError as error:
         parser.error(str(error))
 
@@ -100,7 +99,7 @@ def launched(given: argparse.Namespace, name: str) -> int:
     environment = _environment(given, num_replicas)
     if given.dry_run:
         variables = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
-        print(*variables, shlex.join(command))
+        print_text(" ".join([*variables, shlex.join(command)]))
         return 0
     code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
     if code == -signal.SIGPIPE:

@@ -418,6 +418,8 @@ class TestOutput:
             (["options", "io_tiles"], "ipu-keras options"),
             (["info", "--json"], "ipu-keras info"),
             (["--help"], "ipu-keras"),
+            (["--version"], "ipu-keras"),
+            (["launch", "--dry-run", "script.py"], "ipu-keras launch"),
         ):
             with open("/dev/full", "w") as full:
                 monkeypatch.setattr(sys, "stdout", full)
@@ -425,8 +427,19 @@ class TestOutput:
             said = f"{command}: error: the output cannot be written: No space left on device\n"
             assert capsys.readouterr().err == said
         monkeypatch.setattr(sys, "stdout", None)
-        assert main(["options"]) == 2
-        assert "there is no standard output" in capsys.readouterr().err
+        for arguments in (["options"], ["--help"]):
+            assert main(arguments) == 2
+            assert "there is no standard output" in capsys.readouterr().err
+
+    def test_has_no_messages_where_there_is_no_standard_error(self):
+        """Python's `print` takes standard output for a file that is not there."""
+        program = "import sys; from ipu_keras_tools.main import main; sys.exit(main())"
+        for arguments in (["options", "io_tile"], ["nothing"]):
+            process = subprocess.run(
+                ["sh", "-c", '"$@" 2>&-', "sh", sys.executable, "-c", program, *arguments],
+                stdout=subprocess.PIPE,
+            )
+            assert (process.returncode, process.stdout) == (2, b"")
 
     def test_that_nobody_reads_does_not_change_the_answer(self, folder, capsys, monkeypatch):
         for n in (64, 1024):
@@ -435,7 +448,7 @@ class TestOutput:
         for arguments, code in (
             (["diff", "64.json", "1024.json"], 0),
             (["diff", "64.json", "1024.json", "--max-growth", "5"], 1),
-            (["--help"], 0),
+            ([], 0),
         ):
             reader, writer = os.pipe()
             os.close(reader)
