@@ -8,9 +8,7 @@ import argparse
 import importlib.metadata
 from collections.abc import Callable
 
-from ipu_keras_tools.poprun import add_options
-from ipu_keras_tools.results import Parser, print_text
-from ipu_keras_tools.values import (
+from ipu_keras_tools.option_values import (
     at_least_two,
     list_of,
     one_of,
@@ -20,6 +18,8 @@ from ipu_keras_tools.values import (
     spec,
     switch,
 )
+from ipu_keras_tools.poprun import add_options
+from ipu_keras_tools.results import Parser, print_text
 
 _SUBJECT = """SUBJECT is a file that a model was saved to (net.keras), or module:name or
 file.py:name of a model, of a function of tensors, or of a function that needs no arguments and

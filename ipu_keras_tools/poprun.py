@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ipu_keras_tools.option_values import positive
 from ipu_keras_tools.results import Parser, UsageError, print_text
-from ipu_keras_tools.values import positive
 
 # Options that are about machines and partitions of IPUs, which an emulated machine does not have.
 # Those of the first list take a value.

@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ipu_keras_tools.option_values import SPEC
 from ipu_keras_tools.refusals import KERAS
 from ipu_keras_tools.results import UsageError
-from ipu_keras_tools.values import SPEC
 
 
 def subject_of(text: str) -> Any:
@@ -60,7 +60,7 @@ def spec_of(text: str) -> Any:
     if "+" in text:
         return tuple(spec_of(part) for part in text.split("+"))
     match = SPEC.fullmatch(text)
-    assert match is not None  # `values.spec` has looked
+    assert match is not None  # `option_values.spec` has looked
     shape = [int(size) for size in match["shape"].split("x") if size]
     try:
         return tf.TensorSpec(shape, tf.as_dtype(match["dtype"] or "float32"))

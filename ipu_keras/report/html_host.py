@@ -72,14 +72,17 @@ def host_picture(
         return None
     shown = executions[-_MOST_SHOWN:]
     start, modelled = shown[0].began - shown[0].waited, round(seconds_per_execution * 1e9)
-    bars = []
+    bars, free = [], 0
     for one in shown:
         began = one.began - start
+        # An IPU that is slower than this host begins when it is done with the one before.
+        free = max(began, free)
         bars += [
             HostBar(0, "exchange", began - one.waited, one.waited),
             HostBar(0, "forward", began, one.ended - one.began),
-            HostBar(1, "update", began, modelled),
+            HostBar(1, "update", free, modelled),
         ]
+        free += modelled
     between = [later.began - later.waited - one.ended for one, later in pairwise(executions)]
     return HostPicture(
         bars=tuple(bars),

@@ -35,9 +35,12 @@ def test_a_picture():
     assert (found.executing, found.waiting, found.between) == pytest.approx((4e-3, 4e-3, 4e-3))
 
 
-def test_one_execution_that_an_ipu_would_take_longer_for():
-    found = host_picture(EXECUTIONS[:1], 0.1)
-    assert (found.nanoseconds, found.between) == (102_000_000, 0)
+def test_an_ipu_that_is_slower_than_the_host():
+    """Its first execution begins after 2 ms, the next one when that is done."""
+    found = host_picture(EXECUTIONS, 0.1)
+    assert [bar.start for bar in found.bars if bar.lane == 1] == [2_000_000, 102_000_000]
+    assert found.nanoseconds == 202_000_000
+    assert host_picture(EXECUTIONS[:1], 0.1).between == 0
 
 
 def test_the_last_of_many():
