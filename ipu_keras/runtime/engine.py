@@ -94,7 +94,7 @@ class Engine:
             began = time.perf_counter_ns()
             outfeed = executable.host(tensors)
             ended = time.perf_counter_ns()
-        executable.executions.append(Execution(waited=waited, began=began, ended=ended))
+        executable.executions.append(Execution(waited, began, ended))
         self.note_execution(executable)
         return outfeed
 
