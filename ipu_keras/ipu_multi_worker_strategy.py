@@ -1,14 +1,16 @@
 """The strategy of the workers of a cluster, which exchange values over gRPC."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.tensorflow.functions import is_trace
+from ipu_keras.functions.worker_sessions import WorkersOfSessions
+from ipu_keras.host.replicas.together import Together, by_all_replicas
 from ipu_keras.internals.tensorflow.strategies import update_context
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
-from ipu_keras.processes.workers import Workers
 from ipu_keras.settings.arguments import checked_switch
+from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
 
 _HOST = "/device:CPU:0"
 
@@ -65,14 +67,8 @@ class IPUMultiWorkerStrategy(IPUStrategy):
     ):
         _check_resolver(cluster_resolver)
         self._variables_on_host = checked_switch("variables_on_host", variables_on_host)
-        self._workers = Workers(cluster_resolver)
+        self._workers = WorkersOfSessions(cluster_resolver)
         super().__init__(ipu_device, enable_keras_extensions=False)
-        if self._workers.size > 1 and self.device is not None and len(self.device.ipus) > 1:
-            raise NotImplementedError(
-                "With several workers the device of an IPUMultiWorkerStrategy must have one IPU. "
-                f"Received: {ipu_device!r}, which has {len(self.device.ipus)}. Use an "
-                "IPUMultiReplicaStrategy for several replicas in several processes."
-            )
         # Where TensorFlow looks for the `cluster_resolver` of a strategy.
         self.extended._cluster_resolver = cluster_resolver
 
@@ -109,9 +105,21 @@ class HostVariables(IPUExtended):
 class ExtendedToWorkers(IPUExtended):
     """Adds up gradients over workers, and has variables begin with the same values."""
 
-    def __init__(self, strategy: IPUStrategy, device: str, workers: Workers):
-        super().__init__(strategy, device)
+    def __init__(self, strategy: IPUStrategy, device: str, workers: WorkersOfSessions):
         self._workers = workers
+        super().__init__(strategy, device)
+
+    @property
+    def _device(self) -> str:
+        """The device, which in a session's graph is one of this worker's server."""
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                return self._device_of_process
+        return self._workers.placed(self._device_of_process)
+
+    @_device.setter
+    def _device(self, device: str) -> None:
+        self._device_of_process = device
 
     @property
     def _num_replicas_in_sync(self) -> int:
@@ -122,7 +130,6 @@ class ExtendedToWorkers(IPUExtended):
         return self._workers.rank
 
     def _create_variable(self, next_creator, **kwargs):
-        _refuse_sessions()
         _refuse_synchronisation(kwargs.get("synchronization"), kwargs.get("aggregation"))
         given = kwargs["initial_value"]
 
@@ -137,17 +144,40 @@ class ExtendedToWorkers(IPUExtended):
         )
 
     def _reduce_to(self, reduce_op, value, destinations, options):
-        _refuse_sessions()
-        (total,) = self._workers.sums([value])
+        (total,) = self._sums([value])
         is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
         return total / tf.cast(self._workers.size, total.dtype) if is_mean else total
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
-        _refuse_sessions()
-        totals = self._workers.sums([value for value, _ in value_destination_pairs])
+        totals = self._sums([value for value, _ in value_destination_pairs])
         if reduce_op != tf.distribute.ReduceOp.MEAN:
             return totals
         return [total / tf.cast(self._workers.size, total.dtype) for total in totals]
+
+    def _sums(self, values):
+        """Returns the sums over workers; of several replicas, what each has adds up for itself."""
+        if not is_for_all_replicas() or current_replicas() == 1:
+            return self._workers.sums(values)
+        count = len(values)
+
+        def together(by_replica: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
+            # One exchange of all replicas, as those of one kind that are begun by each could meet
+            # in another order in each worker. What the call has captured comes after the values.
+            given = [value for own in by_replica for value in own[:count]]
+            totals = self._workers.sums(given)
+            return [totals[k : k + count] for k in range(0, len(totals), count)]
+
+        def alone(*values):
+            return self._workers.sums(values)
+
+        def make(variables: Any) -> Together:
+            return together
+
+        with by_all_replicas(make):
+            return tf.function(alone, autograph=False)(*values)
+
+    def _update_config_proto(self, config_proto):
+        return self._workers.configured(config_proto)
 
     def _experimental_distribute_dataset(self, dataset, options):
         raise NotImplementedError(
@@ -170,15 +200,6 @@ class ExchangingHostVariables(ExtendedToWorkers, HostVariables):
 
 # The name of the class in the releases before 2.6.
 IPUMultiWorkerStrategyV1 = IPUMultiWorkerStrategy
-
-
-def _refuse_sessions() -> None:
-    if not tf.executing_eagerly() and not is_trace(tf.compat.v1.get_default_graph()):
-        raise NotImplementedError(
-            "Several workers exchange values in functions only. Received: a graph for a session. "
-            "Give a tf.function to `IPUMultiWorkerStrategy.run` outside of graphs, or use an "
-            "IPUMultiReplicaStrategy, under `poprun`, which has sessions as well."
-        )
 
 
 def _refuse_synchronisation(synchronization: Any, aggregation: Any) -> None:

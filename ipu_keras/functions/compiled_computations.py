@@ -295,7 +295,7 @@ class _Computation:
                 found, call = self._watched.called(lambda: halved(*self._given), self._given)
         step = SessionStep(
             check=self._check,
-            before=self._prepare,
+            before=lambda _: self._prepare(),
             during=lambda: running(self._programs, self._device),
             explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
             feeds=self._feeds,
@@ -347,7 +347,7 @@ class _Computation:
         written = skipped((), self._concrete.graph, self._device)
         with tf.control_dependencies(written):
             done = tf.no_op(name=f"{self._name}_compiled")
-        mark(done, SessionStep(before=self._prepare, after=self._load))
+        mark(done, SessionStep(before=lambda _: self._prepare(), after=self._load))
         with tf.control_dependencies([done]):
             zeros = tf.nest.flatten(zero_results(self._concrete))
             return list(map(tf.identity, zeros)), done

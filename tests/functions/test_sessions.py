@@ -29,7 +29,7 @@ class Recorded:
 
     def step(self):
         return SessionStep(
-            before=lambda: self._note("before"),
+            before=lambda _: self._note("before"),
             after=lambda: self._note("after"),
             explain=lambda error: self._note(f"explains {type(error).__name__}"),
             during=self._during,
