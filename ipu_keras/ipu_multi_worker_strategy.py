@@ -1,16 +1,15 @@
 """The strategy of the workers of a cluster, which exchange values over gRPC."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.functions.worker_sessions import WorkersOfSessions
-from ipu_keras.host.replicas.together import Together, by_all_replicas
 from ipu_keras.internals.tensorflow.strategies import update_context
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
+from ipu_keras.ops.collectives import all_gather, groups_of_process
 from ipu_keras.settings.arguments import checked_switch
-from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
+from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas, replica_index
 
 _HOST = "/device:CPU:0"
 
@@ -156,25 +155,14 @@ class ExtendedToWorkers(IPUExtended):
 
     def _sums(self, values):
         """Returns the sums over workers; of several replicas, what each has adds up for itself."""
-        if not is_for_all_replicas() or current_replicas() == 1:
+        num_replicas = current_replicas() if is_for_all_replicas() else 1
+        if num_replicas == 1:
             return self._workers.sums(values)
-        count = len(values)
-
-        def together(by_replica: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
-            # One exchange of all replicas, as those of one kind that are begun by each could meet
-            # in another order in each worker. What the call has captured comes after the values.
-            given = [value for own in by_replica for value in own[:count]]
-            totals = self._workers.sums(given)
-            return [totals[k : k + count] for k in range(0, len(totals), count)]
-
-        def alone(*values):
-            return self._workers.sums(values)
-
-        def make(variables: Any) -> Together:
-            return together
-
-        with by_all_replicas(make):
-            return tf.function(alone, autograph=False)(*values)
+        # Replicas may be at different places at a time, so each shows the others what it has.
+        gathered = [all_gather(value, groups_of_process()) for value in values]
+        totals = self._workers.sums(gathered, num_replicas)
+        own = replica_index() % num_replicas
+        return [total[own] for total in totals]
 
     def _update_config_proto(self, config_proto):
         return self._workers.configured(config_proto)

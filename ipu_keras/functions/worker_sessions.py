@@ -1,16 +1,14 @@
 """Adds up values over workers in the graphs of sessions, on the server that the sessions have."""
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.internals.tensorflow.sessions import config_of
-from ipu_keras.processes.workers import Exchange, Workers
+from ipu_keras.processes.workers import Rounds, Workers
 
 _V1 = tf.compat.v1
 
@@ -31,50 +29,43 @@ class WorkersOfSessions(Workers):
         self._waking: _V1.Session | None = None
         self._waking_lock = threading.Lock()
 
-    def _sums_in_graph(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def _sums_in_graph(
+        self, tensors: Sequence[tf.Tensor], num_replicas: int
+    ) -> list[tf.Tensor]:
         with tf.init_scope():
-            is_in_session = not tf.executing_eagerly()
-        return (self._sums_in_session if is_in_session else super()._sums_in_graph)(tensors)
-
-    def _sums_in_session(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        with tf.init_scope(), tf.device(None):
-            shared_name = f"worker_exchange_{unused_number()}"
-            queue = tf.queue.FIFOQueue(
-                -1, [tf.bool], [()], shared_name=shared_name, name="worker_exchange"
-            )
-            mark(queue.queue_ref.op, SessionStep(before=self._join))
-        name, wake = queue.queue_ref.op.name, self._waker(shared_name)
-        begun: dict[int, Exchange] = {}
-        numbers = itertools.count()
-
-        def begin(*arrays: np.ndarray) -> np.ndarray:
-            number = next(numbers)
-            # A session may use the memory again before the exchange has begun.
-            begun[number] = self.begin(name, [array.copy() for array in arrays], wake)
-            return np.int32(number)
-
-        def end(number: np.ndarray) -> list[np.ndarray]:
-            return begun.pop(int(number)).totals()
-
+            in_session = None if tf.executing_eagerly() else self._queue()
+        if in_session is None:
+            return super()._sums_in_graph(tensors, num_replicas)
+        queue, wake = in_session
+        name = queue.queue_ref.op.name
+        rounds = Rounds(
+            lambda arrays: self.begin(name, arrays, lambda: wake(num_replicas)), num_replicas
+        )
         with tf.device(None):
-            number = tf.numpy_function(begin, tensors, tf.int32, stateful=True)
+            number = tf.numpy_function(rounds.begin, tensors, tf.int32, stateful=True)
             with tf.control_dependencies([number]):
                 is_over = queue.dequeue()
             with tf.control_dependencies([is_over]):
                 dtypes = [tensor.dtype for tensor in tensors]
-                return tf.numpy_function(end, [number], dtypes, stateful=True)
+                return tf.numpy_function(rounds.end, [number], dtypes, stateful=True)
 
-    def _waker(self, shared_name: str) -> Callable[[], object]:
+    def _queue(self) -> tuple[tf.queue.FIFOQueue, Callable[[int], None]]:
+        """Makes a queue in the session's graph, and what puts so many elements into it."""
+        shared_name = f"worker_exchange_{unused_number()}"
+        with tf.device(None):
+            queue = _queue_of(shared_name)
+        mark(queue.queue_ref.op, SessionStep(before=self._join))
         with self._wakers.as_default(), tf.device(self.placed("/device:CPU:0")):
-            wake = tf.queue.FIFOQueue(-1, [tf.bool], [()], shared_name=shared_name).enqueue(True)
+            wake = _queue_of(shared_name).enqueue(True)
 
-        def call() -> None:
+        def call(count: int) -> None:
             with self._waking_lock:
                 if self._waking is None:
                     self._waking = self._own_session(self._wakers)
-                self._waking.run(wake)
+                for _ in range(count):
+                    self._waking.run(wake)
 
-        return call
+        return queue, call
 
     def _join(self, session: _V1.Session) -> None:
         """Takes the server of a session that is about to exchange values."""
@@ -92,3 +83,7 @@ class WorkersOfSessions(Workers):
             )
         if self._target is None:
             self._target = target
+
+
+def _queue_of(shared_name: str) -> tf.queue.FIFOQueue:
+    return tf.queue.FIFOQueue(-1, [tf.bool], [()], shared_name=shared_name, name="worker_exchange")

@@ -51,6 +51,46 @@ class Exchange:
         return self._found
 
 
+class Rounds:
+    """The exchanges of one place in a program, each of which all replicas of a worker share.
+
+    Args:
+        begin: Begins an exchange of arrays.
+        num_replicas: How many times each exchange is begun and ended, with equal arrays.
+    """
+
+    def __init__(self, begin: Callable[[Sequence[np.ndarray]], Exchange], num_replicas: int):
+        self._begin, self._num_replicas = begin, num_replicas
+        self._lock = threading.Lock()
+        self._number, self._num_begun = 0, num_replicas
+        # By their numbers, with the replicas that have not ended them yet.
+        self._open: dict[int, tuple[Exchange, int]] = {}
+
+    def begin(self, *arrays: np.ndarray) -> np.ndarray:
+        """Begins the present exchange, or the next one; returns its number, an int32."""
+        with self._lock:
+            if self._num_begun == self._num_replicas or not self._is_same(arrays):
+                self._number, self._num_begun = self._number + 1, 0
+                # TensorFlow may use the memory again before the exchange has begun.
+                exchange = self._begin([array.copy() for array in arrays])
+                self._open[self._number] = exchange, self._num_replicas
+            self._num_begun += 1
+            return np.int32(self._number)
+
+    def _is_same(self, arrays: Sequence[np.ndarray]) -> bool:
+        # A run that failed may have left an exchange that not all replicas have begun.
+        exchange, _ = self._open.get(self._number, (None, 0))
+        return exchange is not None and all(map(np.array_equal, exchange.arrays, arrays))
+
+    def end(self, number: np.ndarray) -> list[np.ndarray]:
+        """Waits for the totals of an exchange."""
+        with self._lock:
+            exchange, count = self._open.pop(int(number))
+            if count > 1:
+                self._open[int(number)] = exchange, count - 1
+        return exchange.totals()
+
+
 class Workers:
     """Adds up values over the workers of a cluster, of which this process is one.
 
@@ -120,22 +160,33 @@ class Workers:
         own.experimental.collective_group_leader = f"/job:{leader}/replica:0/task:{first}"
         return own
 
-    def sums(self, tensors: Sequence[Any]) -> list[tf.Tensor]:
-        """Returns the sums of tensors over all workers, the same in each of them."""
+    def sums(self, tensors: Sequence[Any], num_replicas: int = 1) -> list[tf.Tensor]:
+        """Returns the sums of tensors over all workers, the same in each of them.
+
+        In a graph that several replicas of this worker run, all of them have the same tensors.
+        """
         tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
         if not tensors:
             return tensors
         if tf.executing_eagerly():
-            return [tf.constant(total) for total in self._exchanged(*(t.numpy() for t in tensors))]
-        totals = self._sums_in_graph(tensors)
+            totals = self.begin("", [tensor.numpy() for tensor in tensors]).totals()
+            return [tf.constant(total) for total in totals]
+        totals = self._sums_in_graph(tensors, num_replicas)
         for total, tensor in zip(totals, tensors, strict=True):
             total.set_shape(tensor.shape)
         return totals
 
-    def _sums_in_graph(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return tf.numpy_function(
-            self._exchanged, tensors, [tensor.dtype for tensor in tensors], stateful=True
-        )
+    def _sums_in_graph(
+        self, tensors: Sequence[tf.Tensor], num_replicas: int
+    ) -> list[tf.Tensor]:
+        # Functions exchange one after the other, and need no names.
+        rounds = Rounds(lambda arrays: self.begin("", arrays), num_replicas)
+
+        def exchange(*arrays: np.ndarray) -> list[np.ndarray]:
+            return rounds.end(rounds.begin(*arrays))
+
+        dtypes = [tensor.dtype for tensor in tensors]
+        return tf.numpy_function(exchange, tensors, dtypes, stateful=True)
 
     def of_first(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the tensor of the first worker, in all of them."""
@@ -143,10 +194,6 @@ class Workers:
         own = tf.cast(tensor, tf.int32) if is_bool else tensor
         (found,) = self.sums([own if self.rank == 0 else tf.zeros_like(own)])
         return tf.cast(found, tf.bool) if is_bool else found
-
-    def _exchanged(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        # Functions exchange one after the other, and need no names.
-        return self.begin("", arrays).totals()
 
     def begin(
         self, name: str, arrays: Sequence[np.ndarray], done: Callable[[], object] = lambda: None
@@ -300,6 +347,8 @@ class Workers:
             self._look(seen)
             thread.join(_BETWEEN_LOOKS)
         (result,) = found
+        if isinstance(result, tf.errors.OpError):
+            self._look(seen)  # it says which worker has ended, if one has
         if isinstance(result, Exception):
             raise result
         self._has_met = True
