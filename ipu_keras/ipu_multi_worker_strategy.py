@@ -1,17 +1,26 @@
 """The strategy of the workers of a cluster, which exchange values over gRPC."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.functions.worker_sessions import WorkersOfSessions
-from ipu_keras.internals.tensorflow.strategies import update_context
+from ipu_keras.internals.tensorflow.strategies import (
+    SyncOnReadVariable,
+    update_context,
+    variable_reduced_when_read,
+)
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.ops.collectives import all_gather, groups_of_process
 from ipu_keras.settings.arguments import checked_switch
 from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas, replica_index
 
 _HOST = "/device:CPU:0"
+_REDUCTIONS = {
+    tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
+    tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
+}
 
 
 class IPUMultiWorkerStrategy(IPUStrategy):
@@ -129,7 +138,9 @@ class ExtendedToWorkers(IPUExtended):
         return self._workers.rank
 
     def _create_variable(self, next_creator, **kwargs):
-        _refuse_synchronisation(kwargs.get("synchronization"), kwargs.get("aggregation"))
+        on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+        if not on_read:
+            _refuse_synchronisation(kwargs.get("aggregation"))
         given = kwargs["initial_value"]
 
         def of_first_worker():
@@ -138,9 +149,19 @@ class ExtendedToWorkers(IPUExtended):
             with tf.device(_HOST):
                 return self._workers.of_first(own)
 
-        return super()._create_variable(
-            next_creator, **{**kwargs, "initial_value": of_first_worker}
-        )
+        options = {**kwargs, "initial_value": of_first_worker}
+        create = functools.partial(super()._create_variable, next_creator)
+        if not on_read:
+            return create(**options)
+        strategy = self._container_strategy()
+        return variable_reduced_when_read(strategy, IPUSyncOnReadVariable, create, **options)
+
+    def _get_local_replica_id(self, replica_id_in_sync_group):
+        return 0
+
+    def of_first_worker(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the tensor of the first worker, in all of them."""
+        return self._workers.of_first(tensor)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         (total,) = self._sums([value])
@@ -186,11 +207,31 @@ class ExchangingHostVariables(ExtendedToWorkers, HostVariables):
     """Adds up gradients over workers, whose variables are on the host."""
 
 
+class IPUSyncOnReadVariable(SyncOnReadVariable):
+    """A variable of which each worker has its own, until all of them read it together.
+
+    Within functions of `run` a worker reads and writes its own. Elsewhere, and in checkpoints, its
+    value is the sum, the mean, or the value of the first worker, as its aggregation says.
+    """
+
+    def _get_cross_replica(self):
+        own = self._get_replica(0).read_value()
+        if self.aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA:
+            return self.distribute_strategy.extended.of_first_worker(own)
+        op = _REDUCTIONS.get(self.aggregation)
+        if op is None:
+            raise ValueError(
+                "A variable that workers reduce when they read it needs an aggregation: SUM, MEAN "
+                f"or ONLY_FIRST_REPLICA. Received: {self.name!r}, with {self.aggregation}"
+            )
+        return self.distribute_strategy.reduce(op, own, axis=None)
+
+
 # The name of the class in the releases before 2.6.
 IPUMultiWorkerStrategyV1 = IPUMultiWorkerStrategy
 
 
-def _refuse_synchronisation(synchronization: Any, aggregation: Any) -> None:
+def _refuse_synchronisation(aggregation: Any) -> None:
     kept_apart = (
         None,
         tf.VariableAggregation.NONE,
@@ -198,13 +239,12 @@ def _refuse_synchronisation(synchronization: Any, aggregation: Any) -> None:
         tf.compat.v1.VariableAggregation.NONE,
         tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    on_read = synchronization == tf.VariableSynchronization.ON_READ
-    if on_read or aggregation not in kept_apart:
+    if aggregation not in kept_apart:
         raise NotImplementedError(
-            "Variables that several workers synchronise when they are read or assigned, such as "
-            "those of metrics and of batch normalization, are not implemented. Make them outside "
-            "of the strategy's scope, and call `strategy.reduce` for what they have. Received: "
-            f"synchronization={synchronization}, aggregation={aggregation}"
+            "Variables that several workers synchronise when they are assigned are not "
+            "implemented. Give them `synchronization=tf.VariableSynchronization.ON_READ`, or make "
+            "them outside of the strategy's scope, and call `strategy.reduce` for what they have. "
+            f"Received: aggregation={aggregation}"
         )
 
 

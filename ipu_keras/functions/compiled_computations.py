@@ -206,6 +206,8 @@ class _Computation:
         self._compile = compile_program
         self._configure = configure
         self._graph = tf.compat.v1.get_default_graph()
+        # A strategy that runs the computation does so in each trace, as optimizers ask it.
+        self._context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
         self._traces = Traces()
         self._needs = Needs()
         self._programs: tuple[GraphProgram, ...] = ()
@@ -265,7 +267,8 @@ class _Computation:
         # Variables have to be made in this graph, also after eager execution was disabled.
         place = placed_on(self._device, is_final=False)
         num_ipus = len(self._device.ipus) or self._needs.num_ipus
-        with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
+        replicas = replicated(num_ipus, shards="shared")
+        with self._graph.as_default(), self._context or contextlib.nullcontext(), place, replicas:
             concrete = traced_where_variables_are_made(self._function, specs, self._name)
         self._concrete, self._world = concrete, SYSTEM.joint_world
         self._shards = num_shards_of(concrete.graph)
