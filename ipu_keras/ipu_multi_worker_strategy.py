@@ -35,8 +35,15 @@ class IPUMultiWorkerStrategy(IPUStrategy):
 
     It is for training loops of one's own, which `run` or its older name `experimental_run_v2`
     runs. Keras models made in its scope do not get the IPU extensions, as Keras's `fit` is not
-    supported with it on hardware. With several workers, sessions, devices of several IPUs, and
-    variables that would be synchronised when they are read or assigned are not implemented.
+    supported with it on hardware. In sessions each worker has a `tf.distribute.Server`, whose
+    configuration and that of its sessions come from `update_config_proto`.
+
+    Each of several replicas of a worker adds its gradients to those of the replicas with its number
+    in the other workers: give optimizers a `CrossReplicaOptimizer` for the replicas of one worker.
+    A variable with the synchronization `tf.VariableSynchronization.ON_READ` is each worker's own in
+    `run`, and elsewhere, and in checkpoints, the sum, the mean or the first worker's value, as its
+    aggregation says: all workers have to read it together. With several workers, variables that
+    would be synchronised when they are assigned are not implemented.
 
     Args:
         cluster_resolver: Says who is in the cluster, and which of them this process is, such as a
@@ -48,8 +55,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
             updates then have to be placed on the host; here they may be.
 
     Raises:
-        NotImplementedError: The cluster has parameter servers, or several workers whose device
-            has several IPUs.
+        NotImplementedError: The cluster has parameter servers.
         TypeError: `cluster_resolver` is no cluster resolver.
         ValueError: The device is an IPU that is not configured, or the cluster does not say which
             of its workers this process is.

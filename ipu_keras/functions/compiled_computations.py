@@ -207,7 +207,9 @@ class _Computation:
         self._configure = configure
         self._graph = tf.compat.v1.get_default_graph()
         # A strategy that runs the computation does so in each trace, as optimizers ask it.
-        self._context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
+        self._context = (
+            tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
+        )
         self._traces = Traces()
         self._needs = Needs()
         self._programs: tuple[GraphProgram, ...] = ()

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.functions.sessions import SessionStep, mark
 from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.internals.tensorflow.sessions import config_of
-from ipu_keras.processes.workers import Rounds, Workers
+from ipu_keras.processes.workers import Exchange, Rounds, Workers
 
 _V1 = tf.compat.v1
 
@@ -29,18 +30,19 @@ class WorkersOfSessions(Workers):
         self._waking: _V1.Session | None = None
         self._waking_lock = threading.Lock()
 
-    def _sums_in_graph(
-        self, tensors: Sequence[tf.Tensor], num_replicas: int
-    ) -> list[tf.Tensor]:
+    def _sums_in_graph(self, tensors: Sequence[tf.Tensor], num_replicas: int) -> list[tf.Tensor]:
         with tf.init_scope():
-            in_session = None if tf.executing_eagerly() else self._queue()
+            in_session = None if tf.executing_eagerly() else self._queue(num_replicas)
         if in_session is None:
             return super()._sums_in_graph(tensors, num_replicas)
         queue, wake = in_session
         name = queue.queue_ref.op.name
-        rounds = Rounds(
-            lambda arrays: self.begin(name, arrays, lambda: wake(num_replicas)), num_replicas
-        )
+
+        def begin(arrays: Sequence[np.ndarray]) -> Exchange:
+            # TensorFlow may use the memory again when the function has returned.
+            return self.begin(name, [array.copy() for array in arrays], wake)
+
+        rounds = Rounds(begin, num_replicas)
         with tf.device(None):
             number = tf.numpy_function(rounds.begin, tensors, tf.int32, stateful=True)
             with tf.control_dependencies([number]):
@@ -49,27 +51,26 @@ class WorkersOfSessions(Workers):
                 dtypes = [tensor.dtype for tensor in tensors]
                 return tf.numpy_function(rounds.end, [number], dtypes, stateful=True)
 
-    def _queue(self) -> tuple[tf.queue.FIFOQueue, Callable[[int], None]]:
-        """Makes a queue in the session's graph, and what puts so many elements into it."""
+    def _queue(self, num_replicas: int) -> tuple[tf.queue.FIFOQueue, Callable[[], None]]:
+        """Makes a queue in the session's graph, and what puts an element for each replica in."""
         shared_name = f"worker_exchange_{unused_number()}"
         with tf.device(None):
             queue = _queue_of(shared_name)
         mark(queue.queue_ref.op, SessionStep(before=self._join))
         with self._wakers.as_default(), tf.device(self.placed("/device:CPU:0")):
-            wake = _queue_of(shared_name).enqueue(True)
+            wake = _queue_of(shared_name).enqueue_many(tf.ones([num_replicas], tf.bool))
 
-        def call(count: int) -> None:
+        def call() -> None:
             with self._waking_lock:
                 if self._waking is None:
                     self._waking = self._own_session(self._wakers)
-                for _ in range(count):
-                    self._waking.run(wake)
+                self._waking.run(wake)
 
         return queue, call
 
     def _join(self, session: _V1.Session) -> None:
         """Takes the server of a session that is about to exchange values."""
-        target = session.sess_str
+        target = tf.compat.as_text(session.sess_str)
         leader = config_of(session).experimental.collective_group_leader
         if not target or not leader:
             received = f"target={target!r}, with the collective_group_leader {leader!r}"

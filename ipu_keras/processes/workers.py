@@ -17,8 +17,11 @@ _V1 = tf.compat.v1
 # How many exchanges a worker offers at once, and how many seconds pass between two looks at
 # whether the others still answer, or between two offers.
 _OFFERS, _BETWEEN_LOOKS, _BETWEEN_OFFERS = 64, 1.0, 0.002
-# Seconds after which workers that offer nothing that all others offer run different programs.
+# A guess: far more than what lies between two exchanges of a program that need not wait for each
+# other, as workers are about equally fast, and less than users wait.
 _SECONDS_TO_AGREE = 20.0
+# The name of all exchanges of functions and of eager execution, which follow each other.
+_IN_ORDER = "function"
 # The one group of workers, as TensorFlow numbers groups.
 _GROUP = 1
 
@@ -71,9 +74,7 @@ class Rounds:
         with self._lock:
             if self._num_begun == self._num_replicas or not self._is_same(arrays):
                 self._number, self._num_begun = self._number + 1, 0
-                # TensorFlow may use the memory again before the exchange has begun.
-                exchange = self._begin([array.copy() for array in arrays])
-                self._open[self._number] = exchange, self._num_replicas
+                self._open[self._number] = self._begin(arrays), self._num_replicas
             self._num_begun += 1
             return np.int32(self._number)
 
@@ -104,13 +105,16 @@ class Workers:
 
     Args:
         resolver: Says who is in the cluster, and which of them this process is.
+        seconds_to_agree: After how many seconds workers that wait with nothing that all others
+            wait with run different programs.
 
     Raises:
         NotImplementedError: The cluster has parameter servers.
         ValueError: The resolver does not say which of several workers this is.
     """
 
-    def __init__(self, resolver: Any):
+    def __init__(self, resolver: Any, seconds_to_agree: float = _SECONDS_TO_AGREE):
+        self._seconds_to_agree = seconds_to_agree
         cluster = resolver.cluster_spec().as_dict()
         if cluster.get("ps"):
             raise NotImplementedError(
@@ -135,7 +139,7 @@ class Workers:
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Exchange]] = {}
         self._is_serving = False
-        self._nothing_in_common_since: float | None = None
+        self._in_vain_since: float | None = None
         self._server: Any = None
         self._target: str | None = None
         # Whether all workers have been there: before, one that does not answer is only late.
@@ -169,18 +173,15 @@ class Workers:
         if not tensors:
             return tensors
         if tf.executing_eagerly():
-            totals = self.begin("", [tensor.numpy() for tensor in tensors]).totals()
+            totals = self.begin(_IN_ORDER, [tensor.numpy() for tensor in tensors]).totals()
             return [tf.constant(total) for total in totals]
         totals = self._sums_in_graph(tensors, num_replicas)
         for total, tensor in zip(totals, tensors, strict=True):
             total.set_shape(tensor.shape)
         return totals
 
-    def _sums_in_graph(
-        self, tensors: Sequence[tf.Tensor], num_replicas: int
-    ) -> list[tf.Tensor]:
-        # Functions exchange one after the other, and need no names.
-        rounds = Rounds(lambda arrays: self.begin("", arrays), num_replicas)
+    def _sums_in_graph(self, tensors: Sequence[tf.Tensor], num_replicas: int) -> list[tf.Tensor]:
+        rounds = Rounds(lambda arrays: self.begin(_IN_ORDER, arrays), num_replicas)
 
         def exchange(*arrays: np.ndarray) -> list[np.ndarray]:
             return rounds.end(rounds.begin(*arrays))
@@ -209,47 +210,44 @@ class Workers:
 
     def _serve(self) -> None:
         """Does exchanges until none waits."""
-        while True:
+        try:
+            while self._serve_once():
+                pass
+        except BaseException:
+            # Whoever begins the next exchange has to be served.
             with self._lock:
-                offered = [self._waiting[name][0] for name in sorted(self._waiting)[:_OFFERS]]
-                if not offered:
-                    self._is_serving = False
-                    return
-            try:
-                found: list[tuple[Exchange, Any]] = self._round(offered)
-            except Exception as error:
-                found = [(exchange, error) for exchange in offered]
-            with self._lock:
-                for exchange, _ in found:
-                    self._waiting[exchange.name].popleft()
-                    if not self._waiting[exchange.name]:
-                        del self._waiting[exchange.name]
-            for exchange, result in found:
-                exchange.end(result)
-            if not found:
-                time.sleep(_BETWEEN_OFFERS)
+                self._is_serving = False
+            raise
+
+    def _serve_once(self) -> bool:
+        with self._lock:
+            offered = [self._waiting[name][0] for name in sorted(self._waiting)[:_OFFERS]]
+            self._is_serving = bool(offered)
+        if not offered:
+            return False
+        try:
+            found: list[tuple[Exchange, Any]] = self._round(offered)
+        except Exception as error:
+            found = [(exchange, error) for exchange in offered]
+        with self._lock:
+            for exchange, _ in found:
+                self._waiting[exchange.name].popleft()
+                if not self._waiting[exchange.name]:
+                    del self._waiting[exchange.name]
+        for exchange, result in found:
+            exchange.end(result)
+        if not found:
+            time.sleep(_BETWEEN_OFFERS)
+        return True
 
     def _round(self, offered: Sequence[Exchange]) -> list[tuple[Exchange, list[np.ndarray]]]:
         """Does those exchanges that all workers offer; returns them with their totals."""
-        own = np.zeros((self.size, _OFFERS, 2), np.int64)
+        own = np.zeros((self.size, _OFFERS + 1, 2), np.int64)
         own[self.rank, : len(offered)] = [[_digest(e.name), _digest(e.said)] for e in offered]
+        own[self.rank, _OFFERS] = self._has_waited_in_vain()
         offers = self._sum(own)
-        common = [e for e in offered if (offers[..., 0] == _digest(e.name)).any(axis=1).all()]
-        self._check_progress(bool(common), offered)
-        for exchange in common:
-            self._check_values(exchange, offers)
-        arrays = [array for exchange in common for array in exchange.arrays]
-        totals = iter(self._sums_of(arrays))
-        return [(exchange, [next(totals) for _ in exchange.arrays]) for exchange in common]
-
-    def _check_progress(self, has_common: bool, offered: Sequence[Exchange]) -> None:
-        """Raises an error if workers wait with different exchanges, and will for ever."""
-        now = time.monotonic()
-        since, self._nothing_in_common_since = self._nothing_in_common_since, None
-        if has_common:
-            return
-        since = now if since is None else since
-        if now - since > _SECONDS_TO_AGREE:
+        if offers[:, _OFFERS].any():  # so that all workers give up in the same round
+            self._in_vain_since = None
             raise tf.errors.InvalidArgumentError(
                 None,
                 None,
@@ -257,7 +255,21 @@ class Workers:
                 "fewer batches. All workers have to run the same program, equally often. "
                 f"{self._named(self.rank)} waits with {[e.name for e in offered]}",
             )
-        self._nothing_in_common_since = since
+        common = [e for e in offered if (offers[..., 0] == _digest(e.name)).any(axis=1).all()]
+        if common:
+            self._in_vain_since = None
+        elif self._in_vain_since is None:
+            self._in_vain_since = time.monotonic()
+        for exchange in common:
+            self._check_values(exchange, offers)
+        arrays = [array for exchange in common for array in exchange.arrays]
+        totals = iter(self._sums_of(arrays))
+        return [(exchange, [next(totals) for _ in exchange.arrays]) for exchange in common]
+
+    def _has_waited_in_vain(self) -> bool:
+        """Whether workers wait with different exchanges, and will for ever."""
+        since = self._in_vain_since
+        return since is not None and time.monotonic() - since > self._seconds_to_agree
 
     def _check_values(self, exchange: Exchange, offers: np.ndarray) -> None:
         """Raises an error, in all workers, if they do not exchange values of the same shapes."""
