@@ -11,8 +11,6 @@ from ipu_keras.internals.tensorflow.functions import unused_number
 from ipu_keras.internals.tensorflow.sessions import config_of
 from ipu_keras.processes.workers import Exchange, Rounds, Workers
 
-_V1 = tf.compat.v1
-
 
 class WorkersOfSessions(Workers):
     """Workers that exchange values in the graphs of sessions, too, and in functions in them.
@@ -27,7 +25,7 @@ class WorkersOfSessions(Workers):
         super().__init__(resolver)
         # The graph of what ends the waiting, and its session.
         self._wakers = tf.Graph()
-        self._waking: _V1.Session | None = None
+        self._waking: tf.compat.v1.Session | None = None
         self._waking_lock = threading.Lock()
 
     def _sums_in_graph(self, tensors: Sequence[tf.Tensor], num_replicas: int) -> list[tf.Tensor]:
@@ -68,7 +66,7 @@ class WorkersOfSessions(Workers):
 
         return queue, call
 
-    def _join(self, session: _V1.Session) -> None:
+    def _join(self, session: tf.compat.v1.Session) -> None:
         """Takes the server of a session that is about to exchange values."""
         target = tf.compat.as_text(session.sess_str)
         leader = config_of(session).experimental.collective_group_leader

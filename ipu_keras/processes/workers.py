@@ -69,7 +69,7 @@ class Rounds:
         # By their numbers, with the replicas that have not ended them yet.
         self._open: dict[int, tuple[Exchange, int]] = {}
 
-    def begin(self, *arrays: np.ndarray) -> np.ndarray:
+    def begin(self, *arrays: np.ndarray) -> np.int32:
         """Begins the present exchange, or the next one; returns its number, an int32."""
         with self._lock:
             if self._num_begun == self._num_replicas or not self._is_same(arrays):
@@ -81,9 +81,9 @@ class Rounds:
     def _is_same(self, arrays: Sequence[np.ndarray]) -> bool:
         # A run that failed may have left an exchange that not all replicas have begun.
         exchange, _ = self._open.get(self._number, (None, 0))
-        return exchange is not None and all(map(np.array_equal, exchange.arrays, arrays))
+        return exchange is not None and all(map(_has_same_bits, exchange.arrays, arrays))
 
-    def end(self, number: np.ndarray) -> list[np.ndarray]:
+    def end(self, number: np.int32) -> list[np.ndarray]:
         """Waits for the totals of an exchange."""
         with self._lock:
             exchange, count = self._open.pop(int(number))
@@ -173,8 +173,8 @@ class Workers:
         if not tensors:
             return tensors
         if tf.executing_eagerly():
-            totals = self.begin(_IN_ORDER, [tensor.numpy() for tensor in tensors]).totals()
-            return [tf.constant(total) for total in totals]
+            exchange = self.begin(_IN_ORDER, [tensor.numpy() for tensor in tensors])
+            return [tf.constant(total) for total in exchange.totals()]
         totals = self._sums_in_graph(tensors, num_replicas)
         for total, tensor in zip(totals, tensors, strict=True):
             total.set_shape(tensor.shape)
@@ -324,7 +324,7 @@ class Workers:
         # As a callable, which does not look at what it is fed anew in each call.
         return self._own_session(graph).make_callable(total, [given])
 
-    def _own_session(self, graph: tf.Graph) -> _V1.Session:
+    def _own_session(self, graph: tf.Graph) -> tf.compat.v1.Session:
         """Returns a session on the server of this worker, which is started if there is none."""
         config = self.configured(_V1.ConfigProto())
         if self._target is None:
@@ -387,6 +387,11 @@ class Workers:
     def _named(self, rank: int) -> str:
         job, index = self._tasks[rank]
         return f"/job:{job}/replica:0/task:{index}"
+
+
+def _has_same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    # Values would not do, as what is not a number is not equal to itself.
+    return np.array_equal(first.ravel().view(np.uint8), second.ravel().view(np.uint8))
 
 
 def _digest(text: str) -> int:

@@ -178,7 +178,7 @@ def test_rounds_of_replicas():
         return begun[-1]
 
     rounds = Rounds(begin, 2)
-    own = np.float32([1.0])
+    own = np.float32([1.0, np.nan])  # gradients of float16 may overflow
     numbers = [int(rounds.begin(own)) for _ in range(3)]
     assert numbers == [1, 1, 2]
     begun[0].end([np.float32([8.0])])
