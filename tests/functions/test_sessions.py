@@ -115,7 +115,7 @@ def test_an_explanation_takes_the_place_of_an_error(session):
 
 
 def test_what_is_refused_does_not_run(session, events):
-    def refuse():
+    def refuse(_):
         raise KeyError("refused")
 
     counter = v1.get_variable("counter", initializer=0, use_resource=True)

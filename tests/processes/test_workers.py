@@ -65,25 +65,40 @@ def check_ended(error):
     assert waited < 30
 
 
-def check_shapes(error, index, shape):
+def check_shapes(error, shape):
     message, waited = error
     assert "exchange different values. All workers have to run the same program" in message
     assert f"Here these are float32[{shape}]" in message
     assert waited < 30
 
 
-def test_two_workers_in_functions():
+@pytest.fixture(scope="module")
+def in_functions():
+    """What two workers found in functions, of which the second one ends before the first."""
     found, codes, seconds = run_two("functions")
     assert codes == [0, 0]
     assert seconds < _SECONDS_TO_EXIT
+    return found
+
+
+@pytest.fixture(scope="module")
+def in_sessions(tmp_path_factory):
+    """What the first of two workers of two replicas found in sessions; the other one is killed."""
+    found, codes, seconds = run_two("sessions", str(tmp_path_factory.mktemp("checkpoints")))
+    assert codes == [0, -9]
+    assert seconds < _SECONDS_TO_EXIT
+    return found[0]
+
+
+def test_values_of_two_workers(in_functions):
     keras.utils.set_random_seed(1)
     model, optimizer = made_model()
     step = tf.function(step_of(model, optimizer))
     losses = [float(step(X, Y)) for _ in range(2 * NUM_STEPS)]
-    assert found[0]["weights"] == found[1]["weights"]
-    for own, weight in zip(found[0]["weights"], model.weights, strict=True):
+    assert in_functions[0]["weights"] == in_functions[1]["weights"]
+    for own, weight in zip(in_functions[0]["weights"], model.weights, strict=True):
         np.testing.assert_allclose(own, weight.numpy(), atol=1e-6)
-    for index, each in enumerate(found):
+    for index, each in enumerate(in_functions):
         np.testing.assert_allclose(each["losses"], losses, rtol=1e-5)
         assert each["mean"] == [0.5, 4.0]
         assert each["mean_of_axis"] == 3.0
@@ -91,6 +106,10 @@ def test_two_workers_in_functions():
         assert each["replica"] == index
         assert "For them use an IPUMultiReplicaStrategy, under `poprun`" in each["fit"]
         assert each["refused"].startswith("Variables that several workers synchronise when they")
+
+
+def test_variables_that_workers_read_together(in_functions):
+    for index, each in enumerate(in_functions):
         variables = each["variables"]
         assert variables["own"] == [index + 2.0] * 4
         # Of 2 and 3: sum, mean, and what the first worker has.
@@ -98,33 +117,35 @@ def test_two_workers_in_functions():
         assert "needs an aggregation: SUM, MEAN or ONLY_FIRST_REPLICA" in variables["read"][3]
         assert variables["metric"] == 1.5
         assert variables["assigned"] == [2.5, 5.0]
-        check_shapes(each["shapes"], index, 2 + index)
-    check_ended(found[0]["fewer"])
 
 
-def trained_in_numpy():
-    """What momentum makes of the gradients, averaged over replicas and added over workers."""
+def test_values_of_two_replicas_each_in_a_session(in_sessions):
+    # What momentum makes of the gradients, averaged over replicas and added up over workers.
     kernel, velocity = np.full((4, 1), 0.5), 0.0
     for turn in range(2 * (NUM_STEPS + 1)):
         x, y = (array[turn % 2 * 4 : turn % 2 * 4 + 4] for array in (X, Y))
         velocity = 0.5 * velocity + 2 * x.T @ (x @ kernel - y) / 2
         kernel -= 0.1 * velocity
-    return kernel
-
-
-def test_two_workers_of_two_replicas_in_sessions(tmp_path):
-    found, codes, seconds = run_two("sessions", str(tmp_path))
-    assert codes == [0, -9]
-    assert seconds < _SECONDS_TO_EXIT
-    first = found[0]
-    np.testing.assert_allclose(first["weights"]["kernel:0"], trained_in_numpy(), atol=1e-6)
+    np.testing.assert_allclose(in_sessions["weights"]["kernel:0"], kernel, atol=1e-6)
     # Each turn adds 1 in the first worker, and 3 in the second one.
-    assert first["weights"]["seen:0"] == 4.0 * 2 * (NUM_STEPS + 1) == first["restored"]
-    assert first["sums"] == [2.0, 1.0]
-    assert first["plain"].startswith("Several workers exchange values in sessions of a server")
-    assert "Received: a session of target=''" in first["plain"]
-    check_shapes(first["shapes"], 0, 2)
-    check_ended(first["killed"])
+    assert in_sessions["weights"]["seen:0"] == 4.0 * 2 * (NUM_STEPS + 1) == in_sessions["restored"]
+    assert in_sessions["sums"] == [2.0, 1.0]
+    assert in_sessions["plain"].startswith("Several workers exchange values in sessions of a ser")
+    assert "Received: a session of target=''" in in_sessions["plain"]
+
+
+def test_a_worker_that_is_killed(in_sessions):
+    check_ended(in_sessions["killed"])
+
+
+def test_a_worker_that_has_fewer_batches(in_functions):
+    check_ended(in_functions[0]["fewer"])
+
+
+def test_other_shapes(in_functions, in_sessions):
+    check_shapes(in_sessions["shapes"], 2)
+    for index, each in enumerate(in_functions):
+        check_shapes(each["shapes"], 2 + index)
 
 
 @pytest.fixture
