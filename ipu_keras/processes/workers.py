@@ -20,6 +20,7 @@ _OFFERS, _BETWEEN_LOOKS, _BETWEEN_OFFERS = 64, 1.0, 0.002
 # A guess: far more than what lies between two exchanges of a program that need not wait for each
 # other, as workers are about equally fast, and less than users wait.
 _SECONDS_TO_AGREE = 20.0
+_LOOKS_AFTER_AN_ERROR = 3
 # The name of all exchanges of functions and of eager execution, which follow each other.
 _IN_ORDER = "function"
 # The one group of workers, as TensorFlow numbers groups.
@@ -360,7 +361,11 @@ class Workers:
             thread.join(_BETWEEN_LOOKS)
         (result,) = found
         if isinstance(result, tf.errors.OpError):
-            self._look(seen)  # it says which worker has ended, if one has
+            # It does not name a worker that has ended, whose connections may break before its
+            # address is gone.
+            for _ in range(_LOOKS_AFTER_AN_ERROR):
+                self._look(seen)
+                time.sleep(_BETWEEN_LOOKS)
         if isinstance(result, Exception):
             raise result
         self._has_met = True
