@@ -157,7 +157,11 @@ ROOMS = (
         of("processes"),
         ("mpi4py", "numpy", *TENSORFLOW, *PROGRAM, *of("_device", "_mpi_calls", "processes")),
     ),
-    Room("functions", of("functions"), ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow"))),
+    Room(
+        "functions",
+        of("functions"),
+        ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow", "processes")),
+    ),
     Room(
         "profiling",
         of("profiling"),
