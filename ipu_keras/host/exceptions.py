@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras._rounding import NotFiniteFlag
 from ipu_keras.host.fused_updates import TYPES
 from ipu_keras.host.half_operations import COMPUTING
 from ipu_keras.host.interpreter import (
@@ -20,6 +21,8 @@ from ipu_keras.host.interpreter import (
     nothing_instead,
     positions_of,
 )
+from ipu_keras.host.watching_operations import KeptValues, note_not_finite, value_of
+from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.program import Program
 from ipu_keras.tracing.layers import LayerNames
@@ -116,27 +119,50 @@ class ExceptionWatch:
         self._variables = list({id(v): v for v in variables}.values())
         self._operations = operations
         self._found_in: Any = None
+        self._flag = NotFiniteFlag()
+        self._kept = KeptValues(self._variables)
+
+    def watched(self, concrete: Any, *, in_xla: bool = False) -> Any:
+        """Returns a traced function that does the same, for `check`.
+
+        Args:
+            in_xla: Whether it is one program of XLA.
+        """
+
+        def run(*given: Any) -> Any:
+            self._kept.keep(in_xla=in_xla)
+            results = call_with_captures(concrete, given, concrete.captured_inputs)
+            made = filter(tf.is_tensor, tf.nest.flatten(results, expand_composites=True))
+            numbers = [*made, *map(value_of, self._variables)]
+            note_not_finite(numbers, self._flag, in_xla=in_xla)
+            return results
+
+        num_given = len(concrete.inputs) - len(concrete.captured_inputs)
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in concrete.inputs[:num_given]]
+        function = tf.function(run, autograph=False, jit_compile=in_xla)
+        return function.get_concrete_function(*specs)
+
+    def begin(self) -> None:
+        """Is called before each execution that is to be checked."""
+        self._flag.lower()
 
     def state(self) -> list[Any]:
         """Returns the values of the variables."""
-        # TensorFlow writes to other memory as long as someone has these.
         return [variable.read_value() for variable in self._variables]
 
     def restore(self, state: Sequence[Any]) -> None:
         for variable, value in zip(self._variables, state, strict=True):
             variable.assign(value)
 
-    def check(
-        self,
-        before: Sequence[Any],
-        tensors: Sequence[Any],
-        outfeed: Any,
-        again: Again = _NOTHING_ELSE,
-    ) -> None:
-        """Raises `TilesExceptedError` if an execution from a state met what stops it."""
-        after = self.state()
-        if are_finite([*tf.nest.flatten(outfeed), *again.sent, *after]):
+    def check(self, tensors: Sequence[Any], again: Again = _NOTHING_ELSE) -> None:
+        """Raises `TilesExceptedError` if the last execution met what stops it.
+
+        Args:
+            tensors: What it was given.
+        """
+        if not self._flag.is_raised and are_finite(again.sent):
             return
+        before, after = self._kept.values(), self.state()
         self.restore(before)
         kept = before
         try:

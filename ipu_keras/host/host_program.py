@@ -263,8 +263,7 @@ class HostCallable:
             self.synchronize()
             if tf.executing_eagerly() and not may_record():
                 if self._eager_call is None:
-                    self._eager_call = EagerCall(self._function)
-                    self._watch = self._watching()
+                    self._eager_call = self._made_eager_call()
                 outfeed = self._watched(tensors)
             else:
                 # The tensors are what it takes, and binding them to its signature anew takes 50
@@ -279,21 +278,23 @@ class HostCallable:
         assert self._eager_call is not None
         if self._watch is None:
             return self._eager_call(tensors)
-        before = self._watch.state()
+        self._watch.begin()
         outfeed = self._eager_call(tensors)
         try:
-            self._watch.check(before, tensors, outfeed)
+            self._watch.check(tensors)
         except TilesExceptedError:
             # Replicas have the values from before, which were synchronized.
             self.note_execution()
             raise
         return outfeed
 
-    def _watching(self) -> ExceptionWatch | None:
-        program = self._plan.program
-        if not program.numerics.stops_at:
-            return None
-        return self._watch_of(lambda: self._as_a_loop()._function)
+    def _made_eager_call(self) -> EagerCall:
+        function = self._function
+        if self._plan.program.numerics.stops_at:
+            self._watch = self._watch_of(lambda: self._as_a_loop()._function)
+            function = self._watch.watched(function, in_xla=not self._in_parts)
+            self._device.register_program(function.inference_fn.name.decode())
+        return EagerCall(function)
 
     def _watch_of(self, plain: Callable[[], Any]) -> ExceptionWatch:
         assert self._variables is not None
