@@ -21,6 +21,7 @@ from ipu_keras.host.interpreter import (
     nothing_instead,
     positions_of,
 )
+from ipu_keras.host.lost_numbers import noting_lost_numbers
 from ipu_keras.host.watching_operations import KeptValues, note_not_finite, value_of
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
@@ -120,6 +121,7 @@ class ExceptionWatch:
         self._operations = operations
         self._found_in: Any = None
         self._flag = NotFiniteFlag()
+        self._flag_of_lost = NotFiniteFlag()
         self._kept = KeptValues(self._variables)
 
     def watched(self, concrete: Any, *, in_xla: bool = False) -> Any:
@@ -128,10 +130,11 @@ class ExceptionWatch:
         Args:
             in_xla: Whether it is one program of XLA.
         """
+        noting = noting_lost_numbers(concrete, self._flag_of_lost)
 
         def run(*given: Any) -> Any:
             self._kept.keep(in_xla=in_xla)
-            results = call_with_captures(concrete, given, concrete.captured_inputs)
+            results = call_with_captures(noting, given, concrete.captured_inputs)
             made = filter(tf.is_tensor, tf.nest.flatten(results, expand_composites=True))
             numbers = [*made, *map(value_of, self._variables)]
             note_not_finite(numbers, self._flag, in_xla=in_xla)
@@ -145,6 +148,7 @@ class ExceptionWatch:
     def begin(self) -> None:
         """Is called before each execution that is to be checked."""
         self._flag.lower()
+        self._flag_of_lost.lower()
 
     def state(self) -> list[Any]:
         """Returns the values of the variables."""
@@ -160,13 +164,14 @@ class ExceptionWatch:
         Args:
             tensors: What it was given.
         """
-        if not self._flag.is_raised and are_finite(again.sent):
+        is_shown = self._flag.is_raised or not are_finite(again.sent)
+        if not is_shown and not self._flag_of_lost.is_raised:
             return
         before, after = self._kept.values(), self.state()
         self.restore(before)
         kept = before
         try:
-            error = self.error(before, tensors, again)
+            error = self.error(before, tensors, again, is_shown=is_shown)
             if error is not None:
                 raise error
             kept = after
@@ -174,9 +179,14 @@ class ExceptionWatch:
             self.restore(kept)
 
     def error(
-        self, before: Sequence[Any], tensors: Sequence[Any], again: Again = _NOTHING_ELSE
+        self,
+        before: Sequence[Any],
+        tensors: Sequence[Any],
+        again: Again = _NOTHING_ELSE,
+        *,
+        is_shown: bool = True,
     ) -> TilesExceptedError | None:
-        """Returns what stops an execution after which not all is finite; variables are changed.
+        """Returns what stops an execution in which not all was finite; variables are changed.
 
         It is `None` if what is not finite had come from outside, or is of a kind that does not
         stop.
@@ -184,8 +194,11 @@ class ExceptionWatch:
         Args:
             before: The values of the variables before the execution, which they have again.
             tensors: What it was given.
+            is_shown: Whether results or variables are not finite.
         """
         found = self._first(tensors, again)
+        if not is_shown:
+            return None if found is None else TilesExceptedError(_message(self._program, found))
         all_stop = len(self._program.numerics.stops_at) == len(FloatingPointException)
         if found is None and not (all_stop and are_finite([*before, *tensors, *again.read])):
             return None

@@ -263,7 +263,7 @@ class HostCallable:
             self.synchronize()
             if tf.executing_eagerly() and not may_record():
                 if self._eager_call is None:
-                    self._eager_call = self._made_eager_call()
+                    self._eager_call = EagerCall(self._function)
                 outfeed = self._watched(tensors)
             else:
                 # The tensors are what it takes, and binding them to its signature anew takes 50
@@ -287,14 +287,6 @@ class HostCallable:
             self.note_execution()
             raise
         return outfeed
-
-    def _made_eager_call(self) -> EagerCall:
-        function = self._function
-        if self._plan.program.numerics.stops_at:
-            self._watch = self._watch_of(lambda: self._as_a_loop()._function)
-            function = self._watch.watched(function, in_xla=not self._in_parts)
-            self._device.register_program(function.inference_fn.name.decode())
-        return EagerCall(function)
 
     def _watch_of(self, plain: Callable[[], Any]) -> ExceptionWatch:
         assert self._variables is not None
@@ -352,7 +344,11 @@ class HostCallable:
                 program = self._plan.program
                 numerics = program.numerics.of_replicas(program.num_replicas)
                 keys = self._device.engine.rounding_keys
-                self._function = with_halves(self._build(), numerics, keys, program.pipeline)
+                function = self._build()
+                if program.numerics.stops_at:
+                    self._watch = self._watch_of(lambda: self._as_a_loop()._function)
+                    function = self._watch.watched(function, in_xla=not self._in_parts)
+                self._function = with_halves(function, numerics, keys, program.pipeline)
                 self._device.register_program(self._function.inference_fn.name.decode())
 
     @property

@@ -20,7 +20,7 @@ from ipu_keras.host.random_rounding import (
 )
 from ipu_keras.internals.tensorflow.xla import call_module_of
 
-_LOOKED_AT = (tf.float16, tf.float32, tf.float64)
+LOOKED_AT = (tf.float16, tf.float32, tf.float64)
 
 # Each value that is kept begins a line of the cache, as in `_cext/exceptions.pxi`.
 _LINE = 64
@@ -57,9 +57,10 @@ class KeptValues:
         """Adds an operation to the graph that keeps the values of the variables."""
         values = list(map(value_of, self._variables))
         address = self._memory.ctypes.data
-        if in_xla:
-            _call_from_xla(KEEPING, values, address, self._sizes)
-        else:
+        if in_xla and values:
+            module = _module(KEEPING, [v.dtype for v in values], address, self._sizes)
+            _call_from_xla(module, values)
+        elif values:
             _add("IpuKeep", values, "memory", address)
 
     def values(self) -> list[tf.Tensor]:
@@ -70,13 +71,13 @@ class KeptValues:
 def note_not_finite(tensors: Iterable[tf.Tensor], flag: NotFiniteFlag, *, in_xla: bool) -> None:
     """Adds an operation to the graph that raises a flag if a floating number is not finite."""
     numbers = [
-        tensor if tensor.dtype in _LOOKED_AT else tf.cast(tensor, tf.float32)
+        tensor if tensor.dtype in LOOKED_AT else tf.cast(tensor, tf.float32)
         for tensor in tensors
         if tensor.dtype.is_floating
     ]
-    if in_xla:
-        _call_from_xla(NOTING, numbers, flag.address)
-    else:
+    if in_xla and numbers:
+        _call_from_xla(module_that_notes([tensor.dtype for tensor in numbers], flag), numbers)
+    elif numbers:
         _add("IpuNoteNotFinite", numbers, "flag", flag.address)
 
 
@@ -92,22 +93,22 @@ def _add(kind: str, tensors: Sequence[tf.Tensor], attribute: str, address: int) 
     tf.compat.v1.get_default_graph().create_op(kind, list(tensors), [], attrs=attributes, name=kind)
 
 
-def _call_from_xla(
-    function: str, tensors: Sequence[tf.Tensor], address: int, sizes: Sequence[int] | None = None
-) -> None:
-    """Has XLA call a function of ours with tensors, and what else it takes."""
-    if not tensors:
-        return
-    register_in_xla()
+def module_that_notes(dtypes: Sequence[tf.DType], flag: NotFiniteFlag) -> str:
+    """Returns a module in MLIR that takes vectors of numbers, and raises a flag."""
+    return _module(NOTING, dtypes, flag.address)
+
+
+def _call_from_xla(module: str, tensors: Sequence[tf.Tensor]) -> None:
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
-    module = _module(function, [tensor.dtype for tensor in flat], address, sizes)
     result = tf.TensorSpec([], tf.int64)
     call_module_of(flat, version=MODULE_VERSION, module=module, results=[result])
 
 
 def _module(
-    function: str, dtypes: Sequence[tf.DType], address: int, sizes: Sequence[int] | None
+    function: str, dtypes: Sequence[tf.DType], address: int, sizes: Sequence[int] | None = None
 ) -> str:
+    """Returns a module in MLIR that calls a function of ours with vectors and what it takes."""
+    register_in_xla()
     types = [f"tensor<?x{_name_of(dtype)}>" for dtype in dtypes]
     names = [f"%given_{k}" for k in range(len(types))]
     constant = ""
