@@ -29,10 +29,11 @@ _BOTH, _NOTHING = _NAN | _INFINITY, frozenset[str]()
 # What becomes NaN or an infinity if any number is that it is given, of whatever sign.
 _HANDING_ON = frozenset(
     """
-    Abs Add AddN AddV2 BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddGrad Cast ConcatV2
-    Conv2DBackpropInput Cross Einsum ExpandDims Identity L2Loss Log Log1p MatMul Mean Mul Neg Pack
-    PreventGradient Prod Reshape ReverseV2 Snapshot Split SplitV Sqrt Square SquaredDifference
-    Squeeze StopGradient Sub Sum Transpose Unpack XlaDot XlaDotV2
+    Abs Add AddN AddV2 BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddGrad BroadcastTo Cast
+    ConcatV2 Conv2DBackpropInput Einsum ExpandDims Identity IdentityN L2Loss Log Log1p MatMul Mean
+    Mul Neg Pack PreventGradient Prod ReciprocalGrad Reshape ReverseV2 RsqrtGrad Snapshot Split
+    SplitV Sqrt Square SquaredDifference Squeeze StopGradient Sub Sum Tile Transpose Unpack XlaDot
+    XlaDotV2 XlaOptimizationBarrier
     """.split()  # noqa: SIM905
 )
 # The same, of these inputs only: numbers of others need not be in any window.
@@ -43,6 +44,9 @@ _HANDING_ON_OF = {
     "DepthwiseConv2dNativeBackpropFilter": 2,
     "Div": 0,
     "RealDiv": 0,
+    "SigmoidGrad": 1,
+    "SqrtGrad": 1,
+    "TanhGrad": 1,
 }
 # What NaN stays, and an infinity may not: one divided by it is zero.
 _HANDING_NAN_ON = frozenset(
@@ -115,49 +119,58 @@ class _NotingFunctions:
                 instead = self.rewritten(called.name, in_xla=in_xla or is_for_xla(node))
                 if instead != called.name:
                     is_changed, called.name = True, instead
-                    # TensorFlow leaves out a call without effects, or its effects.
+                    # TensorFlow leaves out effects of what is not said to have any.
                     node.op = _WITH_EFFECTS.get(node.op, node.op)
-        nodes = {node.name: node for node in definition.node_def}
+                    _have_run(definition, node)
         lost = _lost_in(definition, set(definition.ret.values()) if is_whole else set())
-        for tensor, dtype in lost.items():
-            add = self._note_in_xla if in_xla else self._note
-            add(definition, nodes[tensor.partition(":")[0]], tensor, dtype)
+        if in_xla and lost:
+            self._note_in_xla(definition, lost)
+        elif lost:
+            self._note(definition, lost)
         return is_changed or bool(lost)
 
-    def _note(self, definition: Any, node: Any, tensor: str, dtype: tf.DType) -> None:
-        noting = _added(definition, "IpuNoteNotFinite", node, tensor, "noted")
-        noting.attr["flag"].i = self._flag.address
-        noting.attr["T"].list.type.append(dtype.as_datatype_enum)
+    def _note(self, definition: Any, lost: Mapping[str, tf.DType]) -> None:
+        devices = {node.name: node.device for node in definition.node_def}
+        for k, (tensor, dtype) in enumerate(lost.items()):
+            # Each by itself, so that it is looked at soon and does not stay in memory.
+            noting = _added(definition, "IpuNoteNotFinite", f"ipu_noting_{k}", [tensor])
+            noting.device = devices[tensor.partition(":")[0]]
+            noting.attr["flag"].i = self._flag.address
+            noting.attr["T"].list.type.append(dtype.as_datatype_enum)
+            _have_run(definition, noting)
 
-    def _note_in_xla(self, definition: Any, node: Any, tensor: str, dtype: tf.DType) -> None:
-        size = definition.node_def.add(
-            name=f"{tensor.replace(':', '_')}/every", op="Const", device=node.device
-        )
-        size.attr["dtype"].type = tf.int32.as_datatype_enum
-        size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([-1], tf.int32))
-        flat = definition.node_def.add(
-            name=f"{tensor.replace(':', '_')}/flat", op="Reshape", device=node.device
-        )
-        flat.input.extend([tensor, f"{size.name}:output:0"])
-        flat.attr["T"].type = dtype.as_datatype_enum
-        flat.attr["Tshape"].type = tf.int32.as_datatype_enum
-        call = _added(definition, "XlaCallModule", node, f"{flat.name}:output:0", "noted")
+    def _note_in_xla(self, definition: Any, lost: Mapping[str, tf.DType]) -> None:
+        every = _added(definition, "Const", "ipu_noting_size", [])
+        every.attr["dtype"].type = tf.int32.as_datatype_enum
+        every.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([-1], tf.int32))
+        vectors = []
+        for k, (tensor, dtype) in enumerate(lost.items()):
+            vectors.append(f"ipu_noting_{k}:output:0")
+            flat = _added(
+                definition, "Reshape", f"ipu_noting_{k}", [tensor, f"{every.name}:output:0"]
+            )
+            flat.attr["T"].type = dtype.as_datatype_enum
+            flat.attr["Tshape"].type = tf.int32.as_datatype_enum
+        # Calls take time, so there is one.
+        call = _added(definition, "XlaCallModule", "ipu_noting", vectors)
         call.attr["version"].i = MODULE_VERSION
-        call.attr["module"].s = module_that_notes([dtype], self._flag).encode()
+        call.attr["module"].s = module_that_notes([*lost.values()], self._flag).encode()
         call.attr["platforms"].list.s.append(b"CPU")
-        call.attr["Tin"].list.type.append(dtype.as_datatype_enum)
+        call.attr["Tin"].list.type.extend(dtype.as_datatype_enum for dtype in lost.values())
         call.attr["Tout"].list.type.append(tf.int64.as_datatype_enum)
         call.attr["Sout"].list.shape.add()
+        _have_run(definition, call)
 
 
-def _added(definition: Any, kind: str, node: Any, tensor: str, name: str) -> Any:
-    """Adds a node that is to run, although nothing needs what it returns."""
-    found = definition.node_def.add(
-        name=f"{tensor.replace(':', '_')}/{name}", op=kind, input=[tensor], device=node.device
-    )
-    definition.control_ret[found.name] = found.name
-    definition.signature.control_output.append(found.name)
-    return found
+def _added(definition: Any, kind: str, name: str, tensors: Sequence[str]) -> Any:
+    return definition.node_def.add(name=name, op=kind, input=tensors)
+
+
+def _have_run(definition: Any, node: Any) -> None:
+    """Has a function run a node, although nothing needs what it returns."""
+    if node.name not in definition.control_ret.values():
+        definition.control_ret[node.name] = node.name
+        definition.signature.control_output.append(node.name)
 
 
 def _lost_in(definition: Any, shown: set[str]) -> dict[str, tf.DType]:
@@ -166,56 +179,63 @@ def _lost_in(definition: Any, shown: set[str]) -> dict[str, tf.DType]:
     Args:
         shown: Those that are looked at anyway.
     """
-    constants = {n.name: n for n in definition.node_def if n.op == "Const"}
+    nodes = _running(definition)
+    constants = {
+        node.name: tf.make_ndarray(node.attr["value"].tensor)
+        for node in nodes
+        if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type) in LOOKED_AT
+    }
+    # What has infinities by intention, such as a mask, from a constant on.
+    intended = {f"{k}:output:0" for k, value in constants.items() if not np.isfinite(value).all()}
     makes: dict[str, frozenset[str]] = {}
     takers: dict[str, list[tuple[Any, int]]] = {}
-    for node in definition.node_def:
+    for node in nodes:
         for k, tensor in enumerate(node.input):
             takers.setdefault(tensor, []).append((node, k))
     lost: dict[str, tf.DType] = {}
-    # Definitions need not have nodes in the order in which they run.
-    for node in _in_order(definition.node_def):
+    returned = set(definition.ret.values())
+    for node in nodes:
         given = [makes.get(tensor, _NOTHING) for tensor in node.input]
-        kinds = _made_by(node, constants).union(
-            *(kinds & _handed_on(node, k) for k, kinds in enumerate(given))
-        )
-        if not kinds:
-            continue
+        handed = _NOTHING.union(*(each & _handed_on(node, k) for k, each in enumerate(given)))
+        made = _made_by(node, constants)
+        is_intended = node.op not in _HANDING_NAN_ON and not intended.isdisjoint(node.input)
         for tensor, dtype in _outputs(node):
             if dtype not in LOOKED_AT or tensor in shown:
                 continue
-            handed_on = _NOTHING.union(*(_handed_on(*taker) for taker in takers.get(tensor, ())))
-            if kinds <= handed_on:
+            # A result of its own that nothing needs may be anything, and is not computed.
+            kinds = handed | made if tensor in takers or tensor in returned else handed
+            found_by = _NOTHING.union(*(_handed_on(*taker) for taker in takers.get(tensor, ())))
+            if is_intended:
+                intended.add(tensor)
+            if kinds <= found_by or is_intended:
                 makes[tensor] = kinds
             else:
                 lost[tensor] = dtype
     return lost
 
 
-def _made_by(node: Any, constants: Mapping[str, Any]) -> frozenset[str]:
+def _made_by(node: Any, constants: Mapping[str, np.ndarray]) -> frozenset[str]:
     """Returns what a node may make of finite numbers."""
     if node.op == "Cast":
         # All integers are finite numbers of float32.
-        source, to_half = tf.as_dtype(node.attr["SrcT"].type), node.attr["DstT"].type == 19
-        return _INFINITY if source.is_floating or to_half else _NOTHING
+        source, made = (tf.as_dtype(node.attr[name].type) for name in ("SrcT", "DstT"))
+        return _INFINITY if source.is_floating or made == tf.float16 else _NOTHING
     if node.op not in COMPUTING:
         return _NOTHING
     if node.op in ("Add", "AddV2", "Sub") and any(
-        _is_small(constants.get(name.partition(":")[0])) for name in node.input
+        _is_small(constants.get(_name_in(tensor))) for tensor in node.input
     ):
         return _NOTHING
     return _MAKING.get(node.op, _BOTH)
 
 
-def _is_small(constant: Any) -> bool:
-    """Whether a sum of a constant and any finite number is finite, as it is rounded."""
-    if constant is None:
+def _is_small(value: np.ndarray | None) -> bool:
+    """Whether the sum of a constant and any finite number is finite, as it is rounded."""
+    if value is None:
         return False
-    value = tf.make_ndarray(constant.attr["value"].tensor)
-    if value.dtype.kind != "f":
-        return False
-    largest = np.finfo(value.dtype).max
-    return bool((np.abs(value) < np.spacing(largest) / 2).all())
+    # Half of what lies between the largest number and the one before it.
+    info = np.finfo(value.dtype)
+    return bool((np.abs(value) < np.ldexp(0.5, info.maxexp - 1 - info.nmant)).all())
 
 
 def _handed_on(node: Any, k: int) -> frozenset[str]:
@@ -235,19 +255,25 @@ def _outputs(node: Any) -> list[tuple[str, tf.DType]]:
     ]
 
 
-def _in_order(nodes: Sequence[Any]) -> list[Any]:
-    """Returns nodes after those whose results they take."""
-    by_name = {node.name: node for node in nodes}
+def _running(definition: Any) -> list[Any]:
+    """Returns the nodes of a function that run, each after those whose results it takes."""
+    by_name = {node.name: node for node in definition.node_def}
     found: dict[str, Any] = {}
-    waiting = [(node, False) for node in reversed(nodes)]
+    ends = [*definition.ret.values(), *definition.control_ret.values()]
+    waiting = [(_name_in(end), False) for end in ends]
     while waiting:
-        node, is_ready = waiting.pop()
-        if node.name in found:
+        name, is_ready = waiting.pop()
+        if name in found or name not in by_name:
             continue
+        node = by_name[name]
         if is_ready:
-            found[node.name] = node
-            continue
-        waiting.append((node, True))
-        names = (name.removeprefix("^").partition(":")[0] for name in node.input)
-        waiting.extend((by_name[n], False) for n in names if n in by_name and n not in found)
+            found[name] = node
+        else:
+            waiting.append((name, True))
+            waiting.extend((_name_in(each), False) for each in node.input)
     return list(found.values())
+
+
+def _name_in(tensor: str) -> str:
+    """Returns the name of the node that a node takes a tensor of, or waits for."""
+    return tensor.removeprefix("^").partition(":")[0]

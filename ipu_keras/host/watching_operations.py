@@ -40,10 +40,18 @@ class KeptValues:
     """Memory for the values that variables have when an execution begins.
 
     Args:
-        variables: What is kept; shapes are fully defined, elements are numbers.
+        variables: What is kept; their shapes are fully defined, and elements are numbers.
     """
 
     def __init__(self, variables: Sequence[Any]):
+        for variable in variables:
+            if not variable.shape.is_fully_defined() or variable.dtype == tf.string:
+                raise ValueError(
+                    "Variables that are written by what floating point exceptions stop get back "
+                    "their values, so they need to have fully defined shapes, and numbers for "
+                    f"elements. Received: {variable.name!r}, of shape {variable.shape} and type "
+                    f"{variable.dtype.name}"
+                )
         self._variables = variables
         self._sizes = [v.shape.num_elements() * v.dtype.size for v in variables]
         starts = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in self._sizes)])
