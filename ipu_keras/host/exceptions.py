@@ -1,7 +1,8 @@
 """Stops executions in which arithmetic meets what an IPU would stop at, and says where it did.
 
-An execution is looked at when it is over: exceptions leave NaN or infinities in results or in
-variables. Only then the same steps run again, from the state before, operation by operation.
+Exceptions leave NaN or infinities in results or in variables, which are looked at when an execution
+is over, or in numbers that are lost before, which are looked at while it runs. Only if one is there
+the same steps run again, from the state before, operation by operation.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -122,7 +123,7 @@ class ExceptionWatch:
         self._found_in: Any = None
         self._flag = NotFiniteFlag()
         self._flag_of_lost = NotFiniteFlag()
-        self._kept = KeptValues(self._variables)
+        self._kept: KeptValues | None = None
 
     def watched(self, concrete: Any, *, in_xla: bool = False) -> Any:
         """Returns a traced function that does the same, for `check`.
@@ -131,9 +132,10 @@ class ExceptionWatch:
             in_xla: Whether it is one program of XLA.
         """
         noting = noting_lost_numbers(concrete, self._flag_of_lost)
+        kept = self._kept = KeptValues(self._variables)
 
         def run(*given: Any) -> Any:
-            self._kept.keep(in_xla=in_xla)
+            kept.keep(in_xla=in_xla)
             results = call_with_captures(noting, given, concrete.captured_inputs)
             made = filter(tf.is_tensor, tf.nest.flatten(results, expand_composites=True))
             numbers = [*made, *map(value_of, self._variables)]
@@ -167,6 +169,7 @@ class ExceptionWatch:
         is_shown = self._flag.is_raised or not are_finite(again.sent)
         if not is_shown and not self._flag_of_lost.is_raised:
             return
+        assert self._kept is not None
         before, after = self._kept.values(), self.state()
         self.restore(before)
         kept = before

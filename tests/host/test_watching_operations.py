@@ -1,4 +1,4 @@
-"""Kernels and functions of XLA note what is not finite, and keep values, of numbers of all types."""
+"""Kernels and functions of XLA note what is not finite, and keep values, of any type of number."""
 
 import numpy as np
 import pytest
