@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras._rounding import NotFiniteFlag
 from ipu_keras.host.exceptions import Again, ExceptionWatch, TilesExceptedError, are_finite
 from ipu_keras.host.kept_transfers import KeptTransfer, KeptTransfers
 from ipu_keras.host.lost_numbers import noting_lost_numbers
@@ -34,8 +33,7 @@ class WatchedInSession:
     def __init__(self, concrete: Any, copies: Sequence[Any]):
         self._concrete = concrete
         self._transfers = KeptTransfers(concrete)
-        self._flag_of_lost = NotFiniteFlag()
-        self.function = noting_lost_numbers(self._transfers.function, self._flag_of_lost)
+        self.function, self._flag_of_lost = noting_lost_numbers(self._transfers.function)
         own = {copy.handle.ref() for copy in copies}
         captured = concrete.captured_inputs
         self._handles = [h for h in captured if _is_variable(h) and h.ref() not in own]

@@ -131,7 +131,7 @@ class ExceptionWatch:
         Args:
             in_xla: Whether it is one program of XLA.
         """
-        noting = noting_lost_numbers(concrete, self._flag_of_lost)
+        noting, self._flag_of_lost = noting_lost_numbers(concrete)
         kept = self._kept = KeptValues(self._variables)
 
         def run(*given: Any) -> Any:

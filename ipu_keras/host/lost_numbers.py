@@ -43,6 +43,8 @@ _HANDING_ON_OF = {
     "DepthwiseConv2dNative": 1,
     "DepthwiseConv2dNativeBackpropFilter": 2,
     "Div": 0,
+    "FusedBatchNormGradV3": 0,
+    "FusedBatchNormV3": 0,
     "RealDiv": 0,
     "SigmoidGrad": 1,
     "SqrtGrad": 1,
@@ -75,17 +77,18 @@ _WITH_EFFECTS = {
 _WRITING = frozenset({"AssignVariableOp", *CHANGES, *TYPES_OF_UPDATES})
 
 
-def noting_lost_numbers(concrete: Any, flag: NotFiniteFlag) -> Any:
-    """Returns a function that does the same, and raises a flag at NaN or an infinity that is lost.
+def noting_lost_numbers(concrete: Any) -> tuple[Any, NotFiniteFlag]:
+    """Returns a function that does the same, and the flag that it raises if numbers are lost.
 
     What a `tf.ConcreteFunction` itself returns, and what it or those that it calls write, is left
-    to be looked at by its caller.
+    to be looked at by its caller. The flag has to live as long as the function may run.
     """
     register_kernels()
+    flag = NotFiniteFlag()
     functions = _NotingFunctions(flag)
     name = concrete.inference_fn.name.decode()
     is_changed = functions.rewritten(name, in_xla=False, is_whole=True) != name
-    return defined_like(concrete, functions.made) if is_changed else concrete
+    return defined_like(concrete, functions.made) if is_changed else concrete, flag
 
 
 class _NotingFunctions:
@@ -251,6 +254,8 @@ def _outputs(node: Any) -> list[tuple[str, tf.DType]]:
     return [
         (f"{node.name}:{output.name}:{k}", tf.as_dtype(dtype))
         for output in definition_of(node.op).output_arg
+        # TensorFlow's kernels leave in this what was in memory before.
+        if output.name != "reserve_space_3"
         for k, dtype in enumerate(types_of(output, node))
     ]
 
