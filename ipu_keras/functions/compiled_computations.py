@@ -374,6 +374,8 @@ class _Computation:
 
     def _prepare(self) -> None:
         self._configure()
+        if self._watched is not None:
+            self._watched.begin()
         # TensorFlow does not check whether the devices in a session's graph exist.
         DRIVER.device_for(self._device.ordinal)
         num_replicas = Place(self._device).num_replicas_with_shards(self._shards)

@@ -10,7 +10,6 @@ branches, XLA's programs and TensorFlow's executor are treated alike, and report
 it. Functions without halves stay as they are.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu_keras._device import address_of
-from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
+from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials
 from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
 from ipu_keras.host.fused_updates import type_in, update_of
 from ipu_keras.host.half_operations import (
@@ -51,6 +49,7 @@ from ipu_keras.host.random_rounding import (
     following_key,
     module_of_keys,
     module_that_rounds,
+    register_kernels,
 )
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
@@ -243,12 +242,6 @@ def _is_at_random(node: Any, around: bool) -> bool:
     """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
     text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
     return {"true": True, "false": False}.get(text, around)
-
-
-@functools.cache
-def _register_kernels() -> None:
-    """Makes `IpuRound` and the like known to TensorFlow, once in a process."""
-    register(address_of)
 
 
 class _Rewriting:
@@ -662,7 +655,7 @@ class _RewritingForExecutor(_Rewriting):
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        _register_kernels()
+        register_kernels()
         # Halves in float32, by the name of the half.
         self._wide: dict[str, str] = {}
         # Those of which nothing is a half, unless it is asked for, and their devices.

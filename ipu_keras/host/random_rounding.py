@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ipu_keras._device import address_of
-from ipu_keras._rounding import own_number, register_in_xla
+from ipu_keras._rounding import own_number, register
+from ipu_keras._rounding import register_in_xla as register_functions
 from ipu_keras.internals.tensorflow.xla import call_module
 
 # The multiplier of the generator of D. E. Knuth's MMIX ("The Art of Computer Programming", vol. 2),
@@ -24,6 +25,7 @@ _SPACING = 0x9E3779B97F4A7C15
 NEXT_STEP = 0
 
 _ROUNDING, _KEY, _SUMS = "ipu_round_randomly", "ipu_rounding_key", "ipu_partial_sums"
+NOTING, KEEPING = "ipu_note_not_finite", "ipu_keep"
 
 # Of the serialization format of MLIR, see `rewrites/random_bits.py`.
 MODULE_VERSION = 9
@@ -88,13 +90,13 @@ def following_key(salt: int) -> tuple[int, int, int]:
 
 def module_that_rounds(salt: int, overflow: int) -> bytes:
     """Returns a module in MLIR that rounds float32 `[n]` by a key, int64, to float16 `[n]`."""
-    _register_in_xla()
+    register_in_xla()
     return _ROUND_MODULE.format(own=own_number(salt, overflow), function=_ROUNDING).encode()
 
 
 def module_of_keys(stream: int) -> bytes:
     """Returns a module in MLIR that gives the next of a device's keys, int64."""
-    _register_in_xla()
+    register_in_xla()
     return _KEY_MODULE.format(stream=stream, function=_KEY).encode()
 
 
@@ -104,7 +106,7 @@ def call_that_adds_up(given: Sequence[tf.Tensor]) -> tf.Tensor:
     Args:
         given: What the kernel of `IpuPartialSums` takes.
     """
-    _register_in_xla()
+    register_in_xla()
     sizes = "\n".join(
         _SIZE.format(k=k, tensor=tensor, dim=dim, type=kind)
         for k, (tensor, dim, kind) in enumerate(_SIZES_OF_SUMS)
@@ -118,9 +120,16 @@ def call_that_adds_up(given: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 @functools.cache
-def _register_in_xla() -> None:
+def register_kernels() -> None:
+    """Makes `IpuRound` and the like known to TensorFlow, once in a process."""
+    register(address_of)
+
+
+@functools.cache
+def register_in_xla() -> None:
     """Makes the functions known to XLA, once in a process."""
-    register_in_xla(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), _ROUNDING, _KEY, _SUMS)
+    names = (_ROUNDING, _KEY, _SUMS, NOTING, KEEPING)
+    register_functions(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), *names)
 
 
 def _signed(number: int) -> int:

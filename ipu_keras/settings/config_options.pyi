@@ -227,24 +227,24 @@ class FloatingPointBehaviourOptions(ConfigCategory):
 
     Today: Executions of Keras models, of functions for `strategy.run` and of computations
     of sessions stop with an error that names kind, operation, layer and step, and with the
-    variables from before, if results, variables or what was sent to outfeeds are not finite
-    afterwards. What runs eagerly does not stop; PopART has `enableFloatingPointChecks`.
+    variables from before, also if what is not finite is masked later on. What runs eagerly
+    does not stop; PopART has `enableFloatingPointChecks`.
     """
     div0: bool
     """Stop on a division by zero.
 
     Today: Executions of Keras models, of functions for `strategy.run` and of computations
     of sessions stop with an error that names kind, operation, layer and step, and with the
-    variables from before, if results, variables or what was sent to outfeeds are not finite
-    afterwards. What runs eagerly does not stop; PopART has `enableFloatingPointChecks`.
+    variables from before, also if what is not finite is masked later on. What runs eagerly
+    does not stop; PopART has `enableFloatingPointChecks`.
     """
     oflo: bool
     """Stop on an overflow.
 
     Today: Executions of Keras models, of functions for `strategy.run` and of computations
     of sessions stop with an error that names kind, operation, layer and step, and with the
-    variables from before, if results, variables or what was sent to outfeeds are not finite
-    afterwards. What runs eagerly does not stop; PopART has `enableFloatingPointChecks`.
+    variables from before, also if what is not finite is masked later on. What runs eagerly
+    does not stop; PopART has `enableFloatingPointChecks`.
     """
     esr: bool | StochasticRoundingBehaviour
     """Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.

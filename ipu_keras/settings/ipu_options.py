@@ -61,8 +61,8 @@ _PLANNED = (
 _STOPS = (
     "Executions of Keras models, of functions for `strategy.run` and of computations of sessions "
     "stop with an error that names kind, operation, layer and step, and with the variables from "
-    "before, if results, variables or what was sent to outfeeds are not finite afterwards. What "
-    "runs eagerly does not stop; PopART has `enableFloatingPointChecks`."
+    "before, also if what is not finite is masked later on. What runs eagerly does not stop; "
+    "PopART has `enableFloatingPointChecks`."
 )
 _FOLDER = Constraint(
     lambda value: "\0" not in value and (not os.path.exists(value) or os.path.isdir(value)),
