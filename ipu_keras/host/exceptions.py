@@ -33,9 +33,12 @@ _HALVES_LARGEST = np.float16(65504)
 
 # Which operand makes an infinity of a finite number, and which numbers do so.
 _POLES: dict[str, tuple[int, tuple[float, ...]]] = {
-    **dict.fromkeys(["Div", "RealDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"], (1, (0.0,))),
+    **dict.fromkeys(["Div", "RealDiv", "FloorDiv", "FloorMod", "Mod"], (1, (0.0,))),
+    **dict.fromkeys(["TruncateDiv", "TruncateMod"], (1, (0.0,))),
     **dict.fromkeys(["Xdivy", "Xlogy"], (1, (0.0,))),
     **dict.fromkeys(["Inv", "Log", "Reciprocal", "Rsqrt"], (0, (0.0,))),
+    **dict.fromkeys(["BesselK0", "BesselK1", "BesselY0", "BesselY1"], (0, (0.0,))),
+    **dict.fromkeys(["BesselK0e", "BesselK1e"], (0, (0.0,))),
     **dict.fromkeys(["InvGrad", "Pow", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"], (0, (0.0,))),
     "Xlog1py": (1, (-1.0,)),
     "Log1p": (0, (-1.0,)),
