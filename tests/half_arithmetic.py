@@ -80,21 +80,21 @@ def spacing(exact):
     return np.exp2(exponent - 10)
 
 
-def slopes(function, given, upstream, step, places):
-    """Returns the exact gradients of some of what is given, by differences to both sides."""
-    given = [np.array(x, np.float64 if k in places else x.dtype) for k, x in enumerate(given)]
+def differences(function, upstream, *given, step):
+    """Returns the gradients of halves by what is exact, a step to both sides, and rounds them."""
+    exact = [np.array(x, np.float64) if isinstance(x, Halves) else x for x in given]
     upstream = np.asarray(upstream, np.float64)
     found = []
-    for array in (given[k] for k in places):
+    for array in (array for array, x in zip(exact, given, strict=True) if isinstance(x, Halves)):
         slope = np.empty_like(array)
         for place in np.ndindex(array.shape):
             middle, sides = array[place], []
             for moved in (middle - step, middle + step):
                 array[place] = moved
-                sides.append(np.sum(upstream * function(*given)))
+                sides.append(np.sum(upstream * function(*exact)))
             array[place] = middle
             slope[place] = (sides[1] - sides[0]) / (2 * step)
-        found.append(slope)
+        found.append(halves(slope))
     return found
 
 
