@@ -34,7 +34,7 @@ def lstm_by_numpy(
     """In the precision of what it is given."""
     of_cell, of_gate = FUNCTIONS[activation], FUNCTIONS[recurrent_activation]
     mask = np.ones(inputs.shape[:2], bool) if mask is None else mask
-    outputs = np.empty((len(inputs), *h.shape), h.dtype)
+    outputs = np.empty_like(h, shape=(len(inputs), *h.shape))
     for time, x in enumerate(inputs):
         i, f, g, o = np.split(x @ kernel + bias + h @ recurrent_kernel, 4, axis=-1)
         here = mask[time][:, np.newaxis]
@@ -65,7 +65,7 @@ def gru_by_numpy(
     to_z, to_r, to_candidate = np.split(recurrent_kernel, 3, axis=-1)
     add_z, add_r, add_candidate = np.split(of_state, 3)
     early = np.concatenate([add_z, add_r, np.zeros_like(add_candidate)])
-    outputs = np.empty((len(inputs), *h.shape), h.dtype)
+    outputs = np.empty_like(h, shape=(len(inputs), *h.shape))
     for time, x in enumerate(inputs):
         x_z, x_r, x_candidate = np.split(x @ kernel + (of_inputs + early), 3, axis=-1)
         z, r = of_gate(x_z + h @ to_z), of_gate(x_r + h @ to_r)
