@@ -89,11 +89,3 @@ def test_shares_of_memory_are_in_the_name_and_not_in_reports(shares):
     for path in paths:
         assert tuple(memory_proportion_of(path, backward=b) for b in (False, True)) == shares
     assert [without_marks(name) for name in names] == ["layer/Cube/Square", "layer/Cube_1/Square"]
-
-
-def test_a_variable_is_what_an_operation_was_given():
-    """Eagerly, TensorFlow would ask its gradient for that of another variable besides."""
-    x = tf.Variable([2.0, -3.0])
-    with tf.GradientTape() as tape:
-        y = cube(x)
-    np.testing.assert_array_equal(tape.gradient(y, x), [12.0, 27.0])
