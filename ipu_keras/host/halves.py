@@ -58,7 +58,7 @@ from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
-from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributes_in
+from ipu_keras.tracing.frontend_attributes import attributes_in, is_at_random
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
@@ -217,7 +217,7 @@ class _HalvedFunctions:
                 (computes_halves(node) and own)
                 or any(self.are_rounded_at_random(called.name, own) for called in called_in(node))
                 for node in self._definition_of(name).node_def
-                for own in [_is_at_random(node, at_random)]
+                for own in [_rounds_at_random(node, at_random)]
             )
         return self._drawing[name, at_random]
 
@@ -239,10 +239,10 @@ class _HalvedFunctions:
         return self._names[name, way]
 
 
-def _is_at_random(node: Any, around: bool) -> bool:
+def _rounds_at_random(node: Any, around: bool) -> bool:
     """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
-    text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
-    return {"true": True, "false": False}.get(text, around)
+    own = is_at_random(attributes_in(node))
+    return around if own is None else own
 
 
 @functools.cache
@@ -287,7 +287,7 @@ class _Rewriting:
         found.CopyFrom(self._definition)
         for node in found.node_def:
             self._device = node.device
-            self._at_random = _is_at_random(node, self._way.at_random)
+            self._at_random = _rounds_at_random(node, self._way.at_random)
             self._partials = self._functions.partials.scope_of(node, self._way.partials)
             self._call(node)
             if self._in_xla and makes_integers(node):
