@@ -48,6 +48,7 @@ from ipu_keras.host.partial_sums import (
 from ipu_keras.host.random_rounding import (
     MODULE_VERSION,
     NEXT_STEP,
+    distance_of_replica,
     following_key,
     module_of_keys,
     module_that_rounds,
@@ -58,7 +59,11 @@ from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
-from ipu_keras.tracing.frontend_attributes import attributes_in, is_at_random
+from ipu_keras.tracing.frontend_attributes import (
+    attributes_in,
+    is_at_random,
+    replica_part_in,
+)
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
@@ -272,6 +277,8 @@ class _Rewriting:
         # The function's key, once there is one, and how many have been made of it.
         self._own_key = _KEY if way.takes_key else ""
         self._salts = itertools.count(NEXT_STEP + 1)
+        # Of parts that all replicas call.
+        self._salts_of_parts: dict[str, int] = {}
         # Whether the operation that is written anew rounds at random.
         self._at_random = False
         # What is said of its partial sums.
@@ -339,7 +346,7 @@ class _Rewriting:
 
     def _give_key(self, node: Any) -> None:
         """Gives the functions that a node calls a key as their last argument."""
-        key = self._following_key(next(self._salts), f"{node.name}/{_KEY}")
+        key = self._key_of_call(node)
         given = [name for name in node.input if name[0] != "^"]
         waited_for = node.input[len(given) :]
         del node.input[:]
@@ -347,6 +354,21 @@ class _Rewriting:
         node.attr["T" if node.op in LOOPS else "Tin"].list.type.append(_INT64)
         if node.op in LOOPS and node.attr["output_shapes"].list.shape:
             node.attr["output_shapes"].list.shape.add()
+
+    def _key_of_call(self, node: Any) -> str:
+        """Returns the key of what a node calls; that of replicas may be the same for all of them."""
+        name, part = f"{node.name}/{_KEY}", replica_part_in(attributes_in(node))
+        if part is None:
+            return self._following_key(next(self._salts), name)
+        if part.name not in self._salts_of_parts:
+            self._salts_of_parts[part.name] = next(self._salts)
+        key = self._following_key(self._salts_of_parts[part.name], name)
+        if part.replica == 0:
+            return key
+        one, distance = (self._constant(n, _INT64) for n in (1, distance_of_replica(part.replica)))
+        apart = f"{self._new('BitwiseAnd', f'{name}/apart', [key, one], T=_INT64)}:z:0"
+        moved = f"{self._new('Mul', f'{name}/distance', [apart, distance], T=_INT64)}:z:0"
+        return f"{self._new('AddV2', f'{name}/of_replica', [key, moved], T=_INT64)}:z:0"
 
     def _hand_key_on(self, found: Any) -> None:
         """Adds keys to the signature of the new function."""

@@ -7,7 +7,7 @@ refuses a function in which only some operations have it.
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -30,12 +30,23 @@ _OF_NUMERICS = (STOCHASTIC_ROUNDING, PARTIALS_TYPE)
 # The numbers of the IPUs that an operation is on, separated by commas.
 SHARD = "IPU_SHARD"
 
+# The number of the replica that a call is of, and a name that the calls of all replicas share.
+_REPLICA_PART = "IPU_REPLICA_PART"
+
 # What scopes say of operations that are in no graph.
 _eager_texts: ContextVar[Mapping[str, str]] = ContextVar(
     "eager_texts", default=MappingProxyType({})
 )
 
 _PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
+
+
+@dataclass(frozen=True)
+class ReplicaPart:
+    """What one replica calls, of the calls that are those of all replicas by their name."""
+
+    replica: int
+    name: str
 
 
 @contextlib.contextmanager
@@ -129,6 +140,19 @@ def give_around(node: Any, around: Mapping[str, str]) -> None:
 def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:
     """Gives an existing operation a text besides those that it has."""
     set_attribute(op, _ATTRIBUTE, _attribute({**attributes_of(op), name: value}))
+
+
+def note_replica_part(call: tf.Operation, part: ReplicaPart) -> None:
+    """Notes which replica a call is of."""
+    set_attribute_of(call, _REPLICA_PART, f"{part.replica} {part.name}")
+
+
+def replica_part_in(texts: Mapping[str, str]) -> ReplicaPart | None:
+    """Returns which replica texts say a call is of; `None` for a call of no replica."""
+    if _REPLICA_PART not in texts:
+        return None
+    replica, _, name = texts[_REPLICA_PART].partition(" ")
+    return ReplicaPart(int(replica), name)
 
 
 def shard_in(texts: Mapping[str, str]) -> int | None:

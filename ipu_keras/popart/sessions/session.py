@@ -210,7 +210,10 @@ class Session:
             tensors = self._tensors(read, ipu_device.engine.feed_memory)
             # Other sessions of the device have rounded meanwhile.
             if self._configuration.options.enableStochasticRounding:
-                ipu_device.engine.rounding_keys.restart(self._random_seeds.rounding_seed())
+                engine = ipu_device.engine
+                engine.rounding_keys.restart(
+                    self._random_seeds.rounding_seed(), identical_replicas=engine.identical_replicas
+                )
             outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
             found = iter([each.numpy() for each in outfeed])
         self._num_runs += 1
