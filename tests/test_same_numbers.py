@@ -1,8 +1,7 @@
 """Whichever way a program comes to a device, it has the same numbers: those of an IPU."""
 
-import contextlib
 import functools
-import re
+import itertools
 
 import keras
 import numpy as np
@@ -80,6 +79,7 @@ ANSWERS = {
     "DIV0": lambda x: tf.cast(x[:, 3:4] / x[:, 1:2], FLOAT),
     "OFLO": lambda x: tf.cast(x[:, :1] * x[:, :1], FLOAT),
 }
+KINDS = ("INV", "DIV0", "OFLO")
 SIZES = {"numbers": 6 + 3 * DRAWS + 3, "INV": 1, "DIV0": 1, "OFLO": 1}
 
 
@@ -259,6 +259,9 @@ DOORS = {
 WITH_TWO_IPUS = {"replicas", "replicas, XLA", "fit, replicas", "fit, pipeline", "pipeline"}
 IN_SESSIONS = {"loop", "pipeline"}
 
+# Initial values of variables are made so, whether or not a device ever runs programs.
+EAGER = {"op by op", "function", "function of XLA"}
+
 
 @pytest.fixture(params=DOORS)
 def door(request, tmp_path):
@@ -287,6 +290,12 @@ def door(request, tmp_path):
     SYSTEM.reset()
 
 
+@pytest.fixture
+def eager(request):
+    """Whether what runs is no program, so that it neither stops nor attaches anything."""
+    return request.node.callspec.params["door"] in EAGER
+
+
 def split(answers):
     return np.split(answers, np.cumsum([6, DRAWS, DRAWS, DRAWS]), axis=1)
 
@@ -298,78 +307,165 @@ def assert_at_random(draws):
     assert abs(counts[0] - draws.size / 2) < 2 * draws.size**0.5
 
 
-@pytest.mark.parametrize("nanoo", [False, True])
-def test_arithmetic_and_partial_sums(door, nanoo):
-    found, nearest, off, on, sums = split(door("numbers", nanoo=nanoo, half_partials=nanoo)())
+def test_as_configured_by_default_but_for_partial_sums(door):
+    found, nearest, off, on, sums = split(door("numbers", half_partials=True)())
     for row in found:
-        np.testing.assert_array_equal(row, expected(nanoo))
+        np.testing.assert_array_equal(row, expected(nanoo=False))
     assert (nearest == 1).all()
     assert (off == 1).all()
     assert_at_random(on)
-    np.testing.assert_array_equal(np.unique(sums, axis=0), [[2048 if nanoo else 2050, 2048, 2050]])
+    np.testing.assert_array_equal(np.unique(sums, axis=0), [[2048, 2048, 2050]])
 
 
-def test_rounding_at_random(door):
-    run = door("numbers", esr=True)
+def test_rounding_at_random_and_nanoo(door, request):
+    run = door("numbers", esr=True, nanoo=True)
     found = []
     for seed in (1, 2, 1):
         reset_ipu_seed(seed)
         found += [run(), run()]
     for answers in found:
-        _, draws, off, on, _ = split(answers)
+        arithmetic_found, draws, off, on, _ = split(answers)
+        for row in arithmetic_found:
+            np.testing.assert_array_equal(row, expected(nanoo=True))
         assert_at_random(draws)
         assert_at_random(on)
         assert (off == 1).all()
-        for one, other in zip(draws, draws[1:], strict=False):
+        for one, other in itertools.pairwise(draws):
             assert (one != other).mean() > 0.3
     for one, other in zip(found[:2], found[4:], strict=True):
         np.testing.assert_array_equal(one, other)
     for one, other in ((0, 1), (0, 2), (1, 3)):
         assert (split(found[one])[1] != split(found[other])[1]).mean() > 0.3
-
-
-def test_scopes_around_calls(door, request):
-    """What runs eagerly is in the scopes that it is called in, before and behind them too."""
     if request.node.callspec.params["door"] in IN_SESSIONS:
-        pytest.skip("What a session runs is in the scopes that it was built in.")
-    run = door("numbers")
-    for around in (False, True, False):
-        with contextlib.ExitStack() as opened:
-            if around:
-                opened.enter_context(scopes.stochastic_rounding(True))
-                opened.enter_context(scopes.partials_type(np.float16))
-            _, draws, off, on, sums = split(run())
-        if around:
-            assert_at_random(draws)
-            assert (sums[:, 0] >= 2048).all()
-        else:
-            assert (draws == 1).all()
-        assert (off == 1).all()
-        assert_at_random(on)
+        return
+    # What runs eagerly is in the scopes around the call, and behind them it is not.
+    with scopes.stochastic_rounding(False), scopes.partials_type(np.float16):
+        _, draws, off, on, sums = split(run())
+    assert (draws == 1).all()
+    assert (off == 1).all()
+    assert_at_random(on)
+    np.testing.assert_array_equal(np.unique(sums[:, 0]), [2048])
+    assert_at_random(split(run())[1])
 
 
-@pytest.mark.parametrize("kind", ["INV", "DIV0", "OFLO"])
-def test_exceptions(door, kind):
+def test_exceptions(door, eager, request):
+    """Each door has another kind than the one before it."""
+    number = list(DOORS).index(request.node.callspec.params["door"])
+    kind = KINDS[number % len(KINDS)]
     run = door(kind, **{kind.lower(): True})
+    if eager:
+        np.testing.assert_array_equal(run(), [[LARGEST if kind == "OFLO" else np.nan]])
+        return
     with pytest.raises(tf.errors.InternalError, match="Tiles in excepted state") as error:
         run()
     assert f"({kind})" in str(error.value)
 
 
-def test_only_compiled(door):
+def test_only_compiled(door, eager):
     run = door("OFLO", connection=DeviceConnectionType.PRE_COMPILE)
-    assert (run() == 0).all()
+    assert (run() == (LARGEST if eager else 0)).all()
 
 
-def test_never_attached(door):
+def test_never_attached(door, eager):
     run = door("OFLO", connection=DeviceConnectionType.NEVER)
+    if eager:
+        assert run() == LARGEST
+        return
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         run()
     notes = "\n".join([str(error.value), *getattr(error.value, "__notes__", [])])
-    assert re.search("configured for compilation only", notes)
+    assert "configured for compilation only" in notes
 
 
-def test_attached_on_demand(door):
+def test_attached_on_demand(door, eager):
     run = door("OFLO", connection=DeviceConnectionType.ON_DEMAND)
+    assert SYSTEM.attached == ()
     assert (run() == LARGEST).all()
-    assert SYSTEM.attached == (0,)
+    assert SYSTEM.attached == (() if eager else (0,))
+
+
+class InPopart:
+    """The same questions to an ONNX model, which has no scopes and no nanoo."""
+
+    def __init__(self, kind, **options):
+        builder = popart.Builder()
+        ops = builder.aiOnnx
+        self.given = {}
+
+        def given(name, *values):
+            values = np.float16(values)
+            tensor = builder.addInputTensor(popart.TensorInfo("FLOAT16", values.shape), name)
+            self.given[tensor] = values
+            return tensor
+
+        large, zero, infinite, one, nothing = (
+            given(name, value)
+            for name, value in zip(
+                ("large", "zero", "infinite", "one", "nothing"), INPUTS, strict=False
+            )
+        )
+        factors = given("factors", *[[value] for value in INPUTS[FACTORS]])
+        constant = ops.constant
+
+        def times(tensor, *values):
+            wide = ops.mul([ops.cast([tensor], "FLOAT"), constant(np.float32(values))])
+            return ops.cast([wide], "FLOAT16")
+
+        ones = constant(np.ones([1, len(INPUTS[FACTORS])], np.float16))
+        answers = {
+            "INV": [ops.sqrt([ops.neg([one])])],
+            "DIV0": [ops.div([one, zero])],
+            "OFLO": [ops.mul([large, large])],
+            "numbers": [
+                ops.mul([large, large]),
+                ops.mul([ops.neg([large]), large]),
+                ops.div([large, zero]),
+                ops.add([infinite, one]),
+                times(large, 10),
+                ops.cast([nothing], "INT32"),
+                times(one, *[ODD] * DRAWS),
+                ops.reshape([ops.matmul([ones, factors]), constant(np.array([1]))]),
+            ],
+        }[kind]
+        self.answers = answers
+        chosen = popart.SessionOptions()
+        for name, value in options.items():
+            setattr(chosen, name, value)
+        device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+        flow = popart.DataFlow(1, answers)
+        proto = builder.getModelProto()
+        self.session = popart.InferenceSession(proto, flow, device, userOptions=chosen)
+        self.session.prepareDevice()
+
+    def __call__(self):
+        arrays = self.session.initAnchorArrays()
+        self.session.run(popart.PyStepIO(self.given, arrays))
+        return np.concatenate([np.float32(arrays[each]) for each in self.answers])
+
+
+@pytest.mark.parametrize("kind", ["half", "float"])
+def test_popart(kind):
+    run = InPopart("numbers", partialsTypeMatMuls=kind)
+    found, draws, sums = np.split(run(), [6, 6 + DRAWS])
+    np.testing.assert_array_equal(found, expected(nanoo=False))
+    assert (draws == 1).all()
+    assert sums == (2048 if kind == "half" else 2050)
+
+
+def test_popart_rounds_at_random():
+    run = InPopart("numbers", enableStochasticRounding=True)
+    found = []
+    for seed in (1, 2, 1):
+        run.session.setRandomSeed(seed)
+        found += [run()[6 : 6 + DRAWS] for _ in range(2)]
+    for draws in found:
+        assert_at_random(draws)
+    np.testing.assert_array_equal(found[:2], found[4:])
+    for one, other in ((0, 1), (0, 2), (1, 3)):
+        assert (found[one] != found[other]).mean() > 0.3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_popart_stops(kind):
+    with pytest.raises(popart.poplar_exception, match="Floating point exception in "):
+        InPopart(kind, enableFloatingPointChecks=True)()

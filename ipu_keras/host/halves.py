@@ -356,7 +356,7 @@ class _Rewriting:
             node.attr["output_shapes"].list.shape.add()
 
     def _key_of_call(self, node: Any) -> str:
-        """Returns the key of what a node calls; that of replicas may be the same for all of them."""
+        """Returns the key of what a node calls; what all replicas call may have the same."""
         name, part = f"{node.name}/{_KEY}", replica_part_in(attributes_in(node))
         if part is None:
             return self._following_key(next(self._salts), name)
