@@ -593,7 +593,9 @@ cdef bint may_compute_halves(const TFE_Op* op, const char* name, TF_Status* stat
     return strcmp(name, "Cast") == 0 or strcmp(name, "CropAndResizeGradImage") == 0
 
 
-cdef object substitute_of(DeviceState* device, const TFE_Op* op, const char* name, TF_Status* status):
+cdef object substitute_of(
+    DeviceState* device, const TFE_Op* op, const char* name, TF_Status* status
+):
     """The name of what the host runs in place of a function or an operation, or `None`."""
     cdef TF_Buffer* attributes
     if is_function(name):

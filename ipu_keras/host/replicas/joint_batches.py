@@ -219,6 +219,8 @@ def _operands_of_sum(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
 
 
 def _is_joined(op: tf.Operation) -> bool:
+    if op.type in _FIXED:
+        return True
     if says_numerics(attributes_of(op)):
         # `pfor` makes other operations, which would be in no scope.
         return False
@@ -228,7 +230,7 @@ def _is_joined(op: tf.Operation) -> bool:
     if op.type == "Bitcast":
         # Between types of other sizes it changes the shape, too.
         return op.inputs[0].dtype.size == op.outputs[0].dtype.size
-    if op.type in _FIXED or op.type in _ONE_BY_ONE:
+    if op.type in _ONE_BY_ONE:
         return True
     converted = parallel_for.has_converter(op.type)
     return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful
