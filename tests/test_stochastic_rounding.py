@@ -9,13 +9,15 @@ import pytest
 import tensorflow as tf
 from in_sessions import compiled, opened
 
-from ipu_keras import loops, scopes
+from ipu_keras import loops, pipelining_ops, scopes
 from ipu_keras.config import IPUConfig, StochasticRoundingBehaviour, reset_ipu_configuration
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.all_to_all_op import all_gather
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.optimizers import CrossReplicaOptimizer
+from ipu_keras.pipelining_ops import OptimizerFunctionOutput
 from ipu_keras.utils import reset_ipu_seed
 
 ALIKE = StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
@@ -325,6 +327,44 @@ def test_only_updates_of_replicas_are_at_random():
     assert (alike != nearest).mean() > 0.2
     assert (alike != everywhere).mean() > 0.2
     np.testing.assert_allclose(alike, nearest, atol=0.01)
+
+
+def test_pipelines_update_replicas_alike():
+    """Each update is 2**-13, a quarter of what lies between the halves below 1."""
+    found = []
+    for esr in (False, ALIKE):
+        configured(esr, num_ipus=4)
+        with tf.Graph().as_default():
+            data = tf.data.Dataset.from_tensors(np.ones([SIZE], np.float16)).repeat()
+            infeed, outfeed = IPUInfeedQueue(data), IPUOutfeedQueue()
+
+            def loss(x):
+                weights = tf.compat.v1.get_variable(
+                    "weights", initializer=np.ones([SIZE], np.float16), use_resource=True
+                )
+                return tf.reduce_sum(x * weights * np.float16(2**-6))
+
+            def optimizer(loss):
+                descent = tf.compat.v1.train.GradientDescentOptimizer(2**-9)
+                return OptimizerFunctionOutput(CrossReplicaOptimizer(descent), loss)
+
+            def net(infeed=infeed, outfeed=outfeed, loss=loss, optimizer=optimizer):
+                return pipelining_ops.pipeline(
+                    [tf.identity, loss],
+                    4,
+                    infeed_queue=infeed,
+                    outfeed_queue=outfeed,
+                    optimizer_function=optimizer,
+                )
+
+            run, session = compiled(net), opened(infeed.initializer)
+            session.run(run)
+            found.append(session.run(tf.compat.v1.global_variables()[0]))
+    nearest, alike = found
+    assert (nearest == 1).all()
+    assert set(np.unique(alike)) == {np.float16(1), np.float16(1 - 2**-11)}
+    # Four standard deviations.
+    assert abs((alike < 1).mean() - 0.25) < 4 * (0.25 * 0.75 / SIZE) ** 0.5
 
 
 def test_sessions():
