@@ -10,7 +10,7 @@ import numpy as np
 from keras import saving, tree
 
 from ipu_keras.feeds.dataset_feed import mapped
-from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
+from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator, plain_logs
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
@@ -317,12 +317,12 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         """
         world = self.distribute_strategy.world
         if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
-            return logs if world.size == 1 else self._ipu.metrics.means(logs)
+            return plain_logs(logs if world.size == 1 else self._ipu.metrics.means(logs))
         if world.size > 1:
             with self._ipu.metrics.of_all_processes():
                 return super()._get_metrics_result_or_logs(logs)
         if self._ipu.metrics.are_in(logs):
-            return logs  # sorted by name, as Keras wants them
+            return plain_logs(logs)  # sorted by name, as Keras wants them
         return super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):

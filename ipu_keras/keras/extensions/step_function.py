@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -144,6 +145,7 @@ class StepFunction:
         They are those of the last step, of all steps stacked, or `StepLogs`. `source` is a feed,
         or an iterable of the data of single batches; the end of a feed is a `StopIteration`.
         """
+        asked = time.perf_counter_ns()
         if isinstance(source, ElementFeed):
             element, super_batch = source.element, next(source)
         else:
@@ -157,11 +159,12 @@ class StepFunction:
                 else element.flatten(batch)
             )
             super_batch = SuperBatch.of([arrays], element.specs, memory)
+        waited = time.perf_counter_ns() - asked
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
         self._note_call(
             key, executable, self._call_of() if isinstance(source, ElementFeed) else None
         )
-        outfeed = self._outfeed_of(key, executable, super_batch)
+        outfeed = self._outfeed_of(key, executable, super_batch, waited)
         fetch = _zeros if self._keeps_results else _fetched
         results = mapped(fetch, outfeed)
         if self._logs_each_step:
@@ -203,7 +206,9 @@ class StepFunction:
         assert executable.host is not None
         return *executable.host.first_not_finite(tensors, prepare), executable.program
 
-    def _outfeed_of(self, key: tuple, executable: Executable, super_batch: SuperBatch) -> Any:
+    def _outfeed_of(
+        self, key: tuple, executable: Executable, super_batch: SuperBatch, waited: int
+    ) -> Any:
         """Runs an execution if programs run, and returns what is on the device then."""
         if not runs_programs(self._device):
             assert executable.host is not None
@@ -215,7 +220,7 @@ class StepFunction:
             if self._keeps_data:
                 # The memory of a feed is written to again.
                 self._kept = executable, [tf.constant(tensor.numpy()) for tensor in tensors]
-            outfeed = self._device.engine.run(executable, tensors)
+            outfeed = self._device.engine.run(executable, tensors, waited)
         self._num_runs[key] += 1
         return outfeed
 
