@@ -1,4 +1,4 @@
-"""Rounds float32 to halves, to the nearest or at random, and widens halves.
+"""Rounds float32 to halves, to the nearest or at random, and widens halves; looks for infinities.
 
 Kernels of TensorFlow's executor do so, and for what is rounded at random functions that XLA's
 programs call, which give the same bits.
@@ -194,16 +194,19 @@ cdef extern from *:
         }
     }
 
-    /* Where a device is among its keys. Executions that run at the same time take others. */
-    typedef struct { uint64_t seed, count; } KeyStream;
+    /* Where a device is among its keys. Executions that run at the same time take others. The
+       lowest bit of a key says whether replicas have others, and is that of all that follow. */
+    typedef struct { uint64_t seed, count, apart; } KeyStream;
 
     static uint64_t next_key(KeyStream* stream) {
         uint64_t seed = __atomic_load_n(&stream->seed, __ATOMIC_RELAXED);
         uint64_t count = __atomic_fetch_add(&stream->count, 1, __ATOMIC_RELAXED);
-        return mixed(seed + 0x9E3779B97F4A7C15u * count);
+        uint64_t apart = __atomic_load_n(&stream->apart, __ATOMIC_RELAXED);
+        return (mixed(seed + 0x9E3779B97F4A7C15u * count) & ~(uint64_t)1) | apart;
     }
 
-    static void restart(KeyStream* stream, uint64_t seed) {
+    static void restart(KeyStream* stream, uint64_t seed, uint64_t apart) {
+        __atomic_store_n(&stream->apart, apart, __ATOMIC_RELAXED);
         __atomic_store_n(&stream->seed, mixed(seed), __ATOMIC_RELAXED);
         __atomic_store_n(&stream->count, 0, __ATOMIC_RELAXED);
     }
@@ -291,7 +294,7 @@ cdef extern from *:
         uint64_t seed
         uint64_t count
     uint64_t next_key(KeyStream*) noexcept nogil
-    void restart(KeyStream*, uint64_t) noexcept nogil
+    void restart(KeyStream*, uint64_t, uint64_t) noexcept nogil
     enum:
         BITS_OF_OVERFLOW
 
@@ -378,9 +381,12 @@ cdef class RoundingKeys:
     def address(self):
         return <uintptr_t>&self.stream
 
-    def restart(self, seed):
-        """Starts the keys anew from a seed, an integer of any size."""
-        restart(&self.stream, <uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
+    def restart(self, seed, identical_replicas=False):
+        """Starts the keys anew from a seed, an integer of any size.
+
+        Executions of all replicas have the same keys if these are to be identical.
+        """
+        restart(&self.stream, <uint64_t>(seed & 0xFFFFFFFFFFFFFFFF), not identical_replicas)
 
     def following(self):
         """Returns the next key, which an execution would take."""
@@ -388,6 +394,7 @@ cdef class RoundingKeys:
 
 
 include "partial_sums.pxi"
+include "exceptions.pxi"
 
 # --- TensorFlow's C API -------------------------------------------------------
 
@@ -400,6 +407,10 @@ cdef enum:
     MOST_DIMENSIONS = 254  # of TensorFlow's shapes
     # Images, filters, geometry, key and the operation's own number.
     INPUTS_OF_PARTIAL_SUMS = 5
+    # XLA's own numbers of types.
+    XLA_F16 = 10
+    XLA_F32 = 11
+    BYTES_OF_LINE = 64  # of a cache
 
 cdef extern from *:
     """
@@ -436,6 +447,8 @@ cdef struct TensorFlow:
     int64_t (*TF_Dim)(const Tensor*, int) noexcept nogil
     void* (*TF_TensorData)(const Tensor*) noexcept nogil
     int64_t (*TF_TensorElementCount)(const Tensor*) noexcept nogil
+    size_t (*TF_TensorByteSize)(const Tensor*) noexcept nogil
+    int (*TF_NumInputs)(Context*) noexcept nogil
     void (*TF_GetInput)(Context*, int, Tensor**, Status*) noexcept nogil
     Tensor* (*TF_AllocateOutput)(
         Context*, int, int, const int64_t*, int, size_t, Status*) noexcept nogil
@@ -485,6 +498,10 @@ cdef void scalar_shape(ShapeContext* context, Status* status) noexcept nogil:
     tf.TF_DeleteShapeHandle(shape)
 
 
+cdef void no_shape(ShapeContext* context, Status* status) noexcept nogil:
+    """What gives nothing has no shapes."""
+
+
 cdef void* create_from(Construction* construction, const char* attribute) noexcept nogil:
     """A number that the operation has as attribute is the state of a kernel, as a pointer."""
     cdef Status* status = tf.TF_NewStatus()
@@ -502,6 +519,43 @@ cdef void* create_random_rounding(Construction* construction) noexcept nogil:
 
 cdef void* create_keys(Construction* construction) noexcept nogil:
     return create_from(construction, b"stream")
+
+
+cdef void* create_noting(Construction* construction) noexcept nogil:
+    return create_from(construction, b"flag")
+
+
+cdef void compute_noting(void* state, Context* context) noexcept nogil:
+    cdef Tensor* given = NULL
+    cdef int64_t size
+    cdef int k
+    for k in range(tf.TF_NumInputs(context)):
+        if not later_input(context, k, &given):
+            return
+        size = tf.TF_TensorElementCount(given)
+        if size:
+            note_not_finite(
+                tf.TF_TensorData(given), size, tf.TF_TensorByteSize(given) // size, <int64_t*>state
+            )
+        tf.TF_DeleteTensor(given)
+
+
+cdef void* create_keeping(Construction* construction) noexcept nogil:
+    return create_from(construction, b"memory")
+
+
+cdef void compute_keeping_values(void* state, Context* context) noexcept nogil:
+    cdef Tensor* given = NULL
+    cdef char* memory = <char*>state
+    cdef size_t size
+    cdef int k
+    for k in range(tf.TF_NumInputs(context)):
+        if not later_input(context, k, &given):
+            return
+        size = tf.TF_TensorByteSize(given)
+        memcpy(memory, tf.TF_TensorData(given), size)
+        memory += size_with_padding(size)
+        tf.TF_DeleteTensor(given)
 
 
 cdef void compute_random_rounding(void* state, Context* context) noexcept nogil:
@@ -737,20 +791,35 @@ def register(address_of) -> None:
     ]
     define(b"IpuPartialSums", inputs, b"sums: float", None, unknown_shape)
     add_kernel(b"IpuPartialSums", NULL, compute_partial_sums)
+    types = b"T: list({half, float, double})"
+    define(b"IpuNoteNotFinite", [b"numbers: T"], None, b"flag: int", no_shape, types)
+    add_kernel(b"IpuNoteNotFinite", create_noting, compute_noting)
+    define(b"IpuKeep", [b"values: T"], None, b"memory: int", no_shape, b"T: list(type)")
+    add_kernel(b"IpuKeep", create_keeping, compute_keeping_values)
 
 
 cdef int define(
-    bytes name, list inputs, bytes output, bytes attribute, InferShape shape
+    bytes name,
+    list inputs,
+    bytes output,
+    bytes attribute,
+    InferShape shape,
+    bytes types=None,
 ) except -1:
-    """Defines an operation; what takes no inputs gives a number that is another each time."""
+    """Defines an operation.
+
+    What takes no inputs gives a number that is another each time, and what gives nothing writes.
+    """
     cdef Status* status = tf.TF_NewStatus()
     cdef OperationBuilder* builder = tf.TF_NewOpDefinitionBuilder(name)
     for each in inputs:
         tf.TF_OpDefinitionBuilderAddInput(builder, each)
-    tf.TF_OpDefinitionBuilderAddOutput(builder, output)
-    if attribute is not None:
-        tf.TF_OpDefinitionBuilderAddAttr(builder, attribute)
-    tf.TF_OpDefinitionBuilderSetIsStateful(builder, not inputs)
+    if output is not None:
+        tf.TF_OpDefinitionBuilderAddOutput(builder, output)
+    for each in (attribute, types):
+        if each is not None:
+            tf.TF_OpDefinitionBuilderAddAttr(builder, each)
+    tf.TF_OpDefinitionBuilderSetIsStateful(builder, not inputs or output is None)
     tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, shape)
     tf.TF_RegisterOpDefinition(builder, status)
     return finish(status)
@@ -771,7 +840,7 @@ cdef int finish(Status* status) except -1:
     tf.TF_DeleteStatus(status)
     if not is_well:
         raise RuntimeError(
-            "TensorFlow does not take the operations that round halves. Install a version that "
+            "TensorFlow does not take the operations that round halves and look for infinities. Install a version that "
             f"ipu_keras supports. Received: {message.decode()}"
         )
     return 0
@@ -792,6 +861,8 @@ cdef int find_tensorflow(address_of) except -1:
     find(<void**>&tf.TF_Dim, address_of, "TF_Dim")
     find(<void**>&tf.TF_TensorData, address_of, "TF_TensorData")
     find(<void**>&tf.TF_TensorElementCount, address_of, "TF_TensorElementCount")
+    find(<void**>&tf.TF_TensorByteSize, address_of, "TF_TensorByteSize")
+    find(<void**>&tf.TF_NumInputs, address_of, "TF_NumInputs")
     find(<void**>&tf.TF_GetInput, address_of, "TF_GetInput")
     find(<void**>&tf.TF_AllocateOutput, address_of, "TF_AllocateOutput")
     find(
@@ -892,8 +963,43 @@ cdef void* add_in_xla(CallFrame* frame) noexcept nogil:
     return NULL
 
 
-def register_in_xla(uintptr_t get_api, str rounding, str key, str partial_sums):
-    """Makes three functions known to XLA, by these names, for as long as the process lives.
+cdef void* note_in_xla(CallFrame* frame) noexcept nogil:
+    """Takes vectors of numbers and the address of a flag, which is what it gives, too."""
+    if is_question(frame):
+        return NULL
+    cdef int64_t last = frame.arguments.size - 1
+    cdef int64_t* flag = (<int64_t**>frame.arguments.buffers[last].data)[0]
+    cdef Buffer* given
+    cdef int64_t k
+    for k in range(last):
+        given = frame.arguments.buffers[k]
+        note_not_finite(
+            given.data,
+            given.dims[0],
+            2 if given.dtype == XLA_F16 else 4 if given.dtype == XLA_F32 else 8,
+            flag,
+        )
+    (<int64_t**>frame.results.buffers[0].data)[0] = flag
+    return NULL
+
+
+cdef void* keep_in_xla(CallFrame* frame) noexcept nogil:
+    """Takes vectors, their sizes in bytes, and the address of memory, which it gives, too."""
+    if is_question(frame):
+        return NULL
+    cdef int64_t last = frame.arguments.size - 1
+    cdef char* memory = (<char**>frame.arguments.buffers[last].data)[0]
+    cdef const int64_t* sizes = <const int64_t*>frame.arguments.buffers[last - 1].data
+    cdef int64_t k
+    (<char**>frame.results.buffers[0].data)[0] = memory
+    for k in range(last - 1):
+        memcpy(memory, frame.arguments.buffers[k].data, sizes[k])
+        memory += size_with_padding(sizes[k])
+    return NULL
+
+
+def register_in_xla(uintptr_t get_api, str rounding, str key, str partial_sums, str noting, str keeping):
+    """Makes five functions known to XLA, by these names, for as long as the process lives.
 
     Args:
         get_api: The address of `xla::ffi::GetXlaFfiApi`.
@@ -902,6 +1008,10 @@ def register_in_xla(uintptr_t get_api, str rounding, str key, str partial_sums):
         key: Takes `int64[]` with the address of `RoundingKeys`; has one result, `int64[]`.
         partial_sums: Takes what the function `partial_sums` takes, key and own number as `int64[]`,
             and any further arguments; has one result, that function's.
+        noting: Takes any number of `float16[n]`, `float32[n]` or `float64[n]`, and `int64[]` with
+            the address of a `NotFiniteFlag`; has one result, that address.
+        keeping: Takes any number of vectors, their sizes in bytes, `int64[number]`, and `int64[]`
+            with the address of the memory for them; has one result, that address.
 
     Raises:
         RuntimeError: XLA does not take them; the error has its text.
@@ -910,3 +1020,5 @@ def register_in_xla(uintptr_t get_api, str rounding, str key, str partial_sums):
     register_handler(api, rounding, round_in_xla)
     register_handler(api, key, key_in_xla)
     register_handler(api, partial_sums, add_in_xla)
+    register_handler(api, noting, note_in_xla)
+    register_handler(api, keeping, keep_in_xla)

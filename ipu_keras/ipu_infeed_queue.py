@@ -130,7 +130,7 @@ class IPUInfeedQueue:
                 f"Keep the operation that it returned. Received: {self._iterator.name!r}",
             )
         self._initializer = self._iterator.begin()
-        mark(self._initializer, SessionStep(before=self._check_dtypes))
+        mark(self._initializer, SessionStep(before=lambda _: self._check_dtypes()))
         return self._initializer
 
     @property

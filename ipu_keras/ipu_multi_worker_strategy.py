@@ -1,16 +1,26 @@
 """The strategy of the workers of a cluster, which exchange values over gRPC."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
 
-from ipu_keras.internals.tensorflow.functions import is_trace
-from ipu_keras.internals.tensorflow.strategies import update_context
+from ipu_keras.functions.worker_sessions import WorkersOfSessions
+from ipu_keras.internals.tensorflow.strategies import (
+    SyncOnReadVariable,
+    update_context,
+    variable_reduced_when_read,
+)
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
-from ipu_keras.processes.workers import Workers
+from ipu_keras.ops.collectives import all_gather, groups_of_process
 from ipu_keras.settings.arguments import checked_switch
+from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas, replica_index
 
 _HOST = "/device:CPU:0"
+_REDUCTIONS = {
+    tf.VariableAggregation.SUM: tf.distribute.ReduceOp.SUM,
+    tf.VariableAggregation.MEAN: tf.distribute.ReduceOp.MEAN,
+}
 
 
 class IPUMultiWorkerStrategy(IPUStrategy):
@@ -25,8 +35,15 @@ class IPUMultiWorkerStrategy(IPUStrategy):
 
     It is for training loops of one's own, which `run` or its older name `experimental_run_v2`
     runs. Keras models made in its scope do not get the IPU extensions, as Keras's `fit` is not
-    supported with it on hardware. With several workers, sessions, devices of several IPUs, and
-    variables that would be synchronised when they are read or assigned are not implemented.
+    supported with it on hardware. In sessions each worker has a `tf.distribute.Server`, whose
+    configuration and that of its sessions come from `update_config_proto`.
+
+    Each of several replicas of a worker adds its gradients to those of the replicas with its number
+    in the other workers: give optimizers a `CrossReplicaOptimizer` for the replicas of one worker.
+    A variable with the synchronization `tf.VariableSynchronization.ON_READ` is each worker's own in
+    `run`, and elsewhere, and in checkpoints, the sum, the mean or the first worker's value, as its
+    aggregation says: all workers have to read it together. With several workers, variables that
+    would be synchronised when they are assigned are not implemented.
 
     Args:
         cluster_resolver: Says who is in the cluster, and which of them this process is, such as a
@@ -38,8 +55,7 @@ class IPUMultiWorkerStrategy(IPUStrategy):
             updates then have to be placed on the host; here they may be.
 
     Raises:
-        NotImplementedError: The cluster has parameter servers, or several workers whose device
-            has several IPUs.
+        NotImplementedError: The cluster has parameter servers.
         TypeError: `cluster_resolver` is no cluster resolver.
         ValueError: The device is an IPU that is not configured, or the cluster does not say which
             of its workers this process is.
@@ -65,14 +81,8 @@ class IPUMultiWorkerStrategy(IPUStrategy):
     ):
         _check_resolver(cluster_resolver)
         self._variables_on_host = checked_switch("variables_on_host", variables_on_host)
-        self._workers = Workers(cluster_resolver)
+        self._workers = WorkersOfSessions(cluster_resolver)
         super().__init__(ipu_device, enable_keras_extensions=False)
-        if self._workers.size > 1 and self.device is not None and len(self.device.ipus) > 1:
-            raise NotImplementedError(
-                "With several workers the device of an IPUMultiWorkerStrategy must have one IPU. "
-                f"Received: {ipu_device!r}, which has {len(self.device.ipus)}. Use an "
-                "IPUMultiReplicaStrategy for several replicas in several processes."
-            )
         # Where TensorFlow looks for the `cluster_resolver` of a strategy.
         self.extended._cluster_resolver = cluster_resolver
 
@@ -109,9 +119,21 @@ class HostVariables(IPUExtended):
 class ExtendedToWorkers(IPUExtended):
     """Adds up gradients over workers, and has variables begin with the same values."""
 
-    def __init__(self, strategy: IPUStrategy, device: str, workers: Workers):
-        super().__init__(strategy, device)
+    def __init__(self, strategy: IPUStrategy, device: str, workers: WorkersOfSessions):
         self._workers = workers
+        super().__init__(strategy, device)
+
+    @property
+    def _device(self) -> str:
+        """The device, which in a session's graph is one of this worker's server."""
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                return self._device_of_process
+        return self._workers.placed(self._device_of_process)
+
+    @_device.setter
+    def _device(self, device: str) -> None:
+        self._device_of_process = device
 
     @property
     def _num_replicas_in_sync(self) -> int:
@@ -122,8 +144,9 @@ class ExtendedToWorkers(IPUExtended):
         return self._workers.rank
 
     def _create_variable(self, next_creator, **kwargs):
-        _refuse_sessions()
-        _refuse_synchronisation(kwargs.get("synchronization"), kwargs.get("aggregation"))
+        on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
+        if not on_read:
+            _refuse_synchronisation(kwargs.get("aggregation"))
         given = kwargs["initial_value"]
 
         def of_first_worker():
@@ -132,22 +155,44 @@ class ExtendedToWorkers(IPUExtended):
             with tf.device(_HOST):
                 return self._workers.of_first(own)
 
-        return super()._create_variable(
-            next_creator, **{**kwargs, "initial_value": of_first_worker}
-        )
+        options = {**kwargs, "initial_value": of_first_worker}
+        create = functools.partial(super()._create_variable, next_creator)
+        if not on_read:
+            return create(**options)
+        strategy = self._container_strategy()
+        return variable_reduced_when_read(strategy, IPUSyncOnReadVariable, create, **options)
+
+    def _get_local_replica_id(self, replica_id_in_sync_group):
+        return 0
+
+    def of_first_worker(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the tensor of the first worker, in all of them."""
+        return self._workers.of_first(tensor)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
-        _refuse_sessions()
-        (total,) = self._workers.sums([value])
+        (total,) = self._sums([value])
         is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
         return total / tf.cast(self._workers.size, total.dtype) if is_mean else total
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
-        _refuse_sessions()
-        totals = self._workers.sums([value for value, _ in value_destination_pairs])
+        totals = self._sums([value for value, _ in value_destination_pairs])
         if reduce_op != tf.distribute.ReduceOp.MEAN:
             return totals
         return [total / tf.cast(self._workers.size, total.dtype) for total in totals]
+
+    def _sums(self, values):
+        """Returns the sums over workers; of several replicas, what each has adds up for itself."""
+        num_replicas = current_replicas() if is_for_all_replicas() else 1
+        if num_replicas == 1:
+            return self._workers.sums(values)
+        # Replicas may be at different places at a time, so each shows the others what it has.
+        gathered = [all_gather(value, groups_of_process()) for value in values]
+        totals = self._workers.sums(gathered, num_replicas)
+        own = replica_index() % num_replicas
+        return [total[own] for total in totals]
+
+    def _update_config_proto(self, config_proto):
+        return self._workers.configured(config_proto)
 
     def _experimental_distribute_dataset(self, dataset, options):
         raise NotImplementedError(
@@ -168,20 +213,31 @@ class ExchangingHostVariables(ExtendedToWorkers, HostVariables):
     """Adds up gradients over workers, whose variables are on the host."""
 
 
+class IPUSyncOnReadVariable(SyncOnReadVariable):
+    """A variable of which each worker has its own, until all of them read it together.
+
+    Within functions of `run` a worker reads and writes its own. Elsewhere, and in checkpoints, its
+    value is the sum, the mean, or the value of the first worker, as its aggregation says.
+    """
+
+    def _get_cross_replica(self):
+        own = self._get_replica(0).read_value()
+        if self.aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA:
+            return self.distribute_strategy.extended.of_first_worker(own)
+        op = _REDUCTIONS.get(self.aggregation)
+        if op is None:
+            raise ValueError(
+                "A variable that workers reduce when they read it needs an aggregation: SUM, MEAN "
+                f"or ONLY_FIRST_REPLICA. Received: {self.name!r}, with {self.aggregation}"
+            )
+        return self.distribute_strategy.reduce(op, own, axis=None)
+
+
 # The name of the class in the releases before 2.6.
 IPUMultiWorkerStrategyV1 = IPUMultiWorkerStrategy
 
 
-def _refuse_sessions() -> None:
-    if not tf.executing_eagerly() and not is_trace(tf.compat.v1.get_default_graph()):
-        raise NotImplementedError(
-            "Several workers exchange values in functions only. Received: a graph for a session. "
-            "Give a tf.function to `IPUMultiWorkerStrategy.run` outside of graphs, or use an "
-            "IPUMultiReplicaStrategy, under `poprun`, which has sessions as well."
-        )
-
-
-def _refuse_synchronisation(synchronization: Any, aggregation: Any) -> None:
+def _refuse_synchronisation(aggregation: Any) -> None:
     kept_apart = (
         None,
         tf.VariableAggregation.NONE,
@@ -189,13 +245,12 @@ def _refuse_synchronisation(synchronization: Any, aggregation: Any) -> None:
         tf.compat.v1.VariableAggregation.NONE,
         tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
     )
-    on_read = synchronization == tf.VariableSynchronization.ON_READ
-    if on_read or aggregation not in kept_apart:
+    if aggregation not in kept_apart:
         raise NotImplementedError(
-            "Variables that several workers synchronise when they are read or assigned, such as "
-            "those of metrics and of batch normalization, are not implemented. Make them outside "
-            "of the strategy's scope, and call `strategy.reduce` for what they have. Received: "
-            f"synchronization={synchronization}, aggregation={aggregation}"
+            "Variables that several workers synchronise when they are assigned are not "
+            "implemented. Give them `synchronization=tf.VariableSynchronization.ON_READ`, or make "
+            "them outside of the strategy's scope, and call `strategy.reduce` for what they have. "
+            f"Received: aggregation={aggregation}"
         )
 
 

@@ -183,7 +183,7 @@ class IPUOutfeedQueue:
             )
         engine = DRIVER.known_device(self._device_ordinal).engine
         wait = engine.wait if wait_for_completion else lambda: None
-        step = SessionStep(before=wait, explain=self._explain)
+        step = SessionStep(before=lambda _: wait(), explain=self._explain)
         if tf.executing_eagerly():
             wait()
         with tf.device("/device:CPU:0"):

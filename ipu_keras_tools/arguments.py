@@ -1,13 +1,25 @@
 """The arguments of all commands, and what `--help` says about them.
 
-Nothing here imports `ipu_keras`, so choices are checked by the commands and not by argparse.
+Nothing here imports `ipu_keras`, whose import takes seconds, so the names of choices are written
+down once more.
 """
 
 import argparse
 import importlib.metadata
 from collections.abc import Callable
 
+from ipu_keras_tools.option_values import (
+    at_least_two,
+    list_of,
+    one_of,
+    positive,
+    power_of_two,
+    proportion,
+    spec,
+    switch,
+)
 from ipu_keras_tools.poprun import add_options
+from ipu_keras_tools.results import Parser, print_text
 
 _SUBJECT = """SUBJECT is a file that a model was saved to (net.keras), or module:name or
 file.py:name of a model, of a function of tensors, or of a function that needs no arguments and
@@ -61,19 +73,30 @@ _EXAMPLES = {
 # Options by name: the function that reads a value, and its meaning for `--help`.
 _Options = dict[str, tuple[Callable[[str], object], str]]
 _OPTIONS: _Options = {
-    "target": (str, "gc2, gc200 (the default), bow or c600"),
-    "dtype": (str, "float16 or float32 for all floating point numbers"),
-    "num-ipus": (int, "IPUs that share the layers: 1, 2, 4, ..."),
-    "num-replicas": (int, "copies of the model, with a batch each"),
-    "available-memory-proportion": (float, "of a tile's memory for temporaries of products"),
-    "steps-per-execution": (int, "steps between two exchanges with the host"),
-    "gradient-accumulation-count": (int, "steps between two weight updates"),
+    "target": (one_of("gc2", "gc200", "bow", "c600"), "gc2, gc200 (the default), bow or c600"),
+    "dtype": (
+        one_of("float16", "float32"),
+        "float16 or float32 for all floating point numbers",
+    ),
+    "num-ipus": (power_of_two, "IPUs that share the layers: 1, 2, 4, ..."),
+    "num-replicas": (positive, "copies of the model, with a batch each"),
+    "available-memory-proportion": (proportion, "of a tile's memory for temporaries of products"),
+    "steps-per-execution": (positive, "steps between two exchanges with the host"),
+    "gradient-accumulation-count": (positive, "steps between two weight updates"),
+}
+
+# Files that `report` writes, by the options that name them.
+OUTPUTS = {
+    "html": "one HTML page",
+    "text": "text",
+    "perfetto": "a trace for ui.perfetto.dev",
+    "chrome-trace": "a trace for chrome://tracing",
 }
 
 
 def parser() -> argparse.ArgumentParser:
     """Makes the parser of `ipu-keras`, whose `command` and `module` say what to run."""
-    whole = argparse.ArgumentParser(
+    whole = Parser(
         prog="ipu-keras", description="Runs, models and checks programs of IPUs, without an IPU."
     )
     whole.add_argument("--version", action=_Version, help="print the version of the package")
@@ -99,7 +122,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser, *_):
-        print(f"{parser.prog} {importlib.metadata.version(parser.prog)}")
+        print_text(f"{parser.prog} {importlib.metadata.version(parser.prog)}")
         parser.exit()
 
 
@@ -108,9 +131,13 @@ def _add_subject(command: argparse.ArgumentParser, *, may_be_onnx: bool = False)
     command.add_argument("subject", metavar="SUBJECT", help="a model or function")
     number = "*" if may_be_onnx else "+"
     command.add_argument(
-        "specs", metavar="SPEC", nargs=number, help="shape and type of an argument"
+        "specs", metavar="SPEC", type=spec, nargs=number, help="shape and type of an argument"
     )
-    command.add_argument("--mode", help="train, test or predict (of a model)")
+    command.add_argument(
+        "--mode",
+        type=one_of("train", "test", "predict"),
+        help="train, test or predict (of a model)",
+    )
 
 
 def _add_options(command: argparse.ArgumentParser) -> None:
@@ -132,12 +159,12 @@ def _profile(command: argparse.ArgumentParser) -> None:
 
 def _what_if(command: argparse.ArgumentParser) -> None:
     _add_subject(command, may_be_onnx=True)
-    lists: _Options = {"batch-size": (int, "the first axis of all specs"), **_OPTIONS}
+    lists: _Options = {"batch-size": (positive, "the first axis of all specs"), **_OPTIONS}
     for name, (kind, meaning) in lists.items():
-        command.add_argument(f"--{name}", type=_list_of(kind), metavar="A,B", help=meaning)
+        command.add_argument(f"--{name}", type=list_of(kind), metavar="A,B", help=meaning)
     command.add_argument(
         "--recomputation",
-        type=_list_of(_switch),
+        type=list_of(switch),
         metavar="no,yes",
         help="compute activations again",
     )
@@ -145,9 +172,14 @@ def _what_if(command: argparse.ArgumentParser) -> None:
 
 def _suggest_pipeline(command: argparse.ArgumentParser) -> None:
     _add_subject(command)
-    command.add_argument("--num-ipus", type=int, required=True, help="stages, at least 2")
-    command.add_argument("--target", help=_OPTIONS["target"][1])
-    command.add_argument("--schedule", help="Grouped (the default), Interleaved or Sequential")
+    command.add_argument("--num-ipus", type=at_least_two, required=True, help="stages, at least 2")
+    kind, meaning = _OPTIONS["target"]
+    command.add_argument("--target", type=kind, help=meaning)
+    command.add_argument(
+        "--schedule",
+        type=one_of("Grouped", "Interleaved", "Sequential"),
+        help="Grouped (the default), Interleaved or Sequential",
+    )
 
 
 def _diff(command: argparse.ArgumentParser) -> None:
@@ -165,12 +197,7 @@ def _diff(command: argparse.ArgumentParser) -> None:
 def _report(command: argparse.ArgumentParser) -> None:
     _add_subject(command, may_be_onnx=True)
     _add_options(command)
-    for name, form in (
-        ("html", "one HTML page"),
-        ("text", "text"),
-        ("perfetto", "a trace for ui.perfetto.dev"),
-        ("chrome-trace", "a trace for chrome://tracing"),
-    ):
+    for name, form in OUTPUTS.items():
         command.add_argument(f"--{name}", metavar="FILE", help=f"write {form}")
 
 
@@ -227,20 +254,3 @@ _ADDED = {
     "options": _options,
     "check": _check,
 }
-
-
-def _list_of(kind: Callable[[str], object]) -> Callable[[str], list[object]]:
-    """Makes a reader of values with commas between them."""
-
-    def values(text: str) -> list[object]:
-        return [kind(one) for one in text.split(",")]
-
-    # argparse uses the name in errors: "invalid int list value".
-    values.__name__ = f"{kind.__name__.strip('_')} list"
-    return values
-
-
-def _switch(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise argparse.ArgumentTypeError(f"must be yes or no. Received: {text!r}")
-    return text == "yes"

@@ -1,7 +1,8 @@
 """The command `ipu-keras`.
 
 Commands are thin: each has the arguments of what it calls, and a module in `commands/` that is
-imported when it runs. Until then nothing imports TensorFlow, so that help is there at once.
+imported when it runs. Until then nothing imports TensorFlow, so that help and refusals are there
+at once.
 """
 
 import importlib
@@ -9,14 +10,22 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import ModuleType
 
 from ipu_keras_tools.arguments import parser
-from ipu_keras_tools.named_files import refuse_missing
-from ipu_keras_tools.results import UsageError, printable_lines, written_out
+from ipu_keras_tools.light_rooms import without_tensorflow
+from ipu_keras_tools.refusals import refuse
+from ipu_keras_tools.results import UsageError, printable_lines
 
 # TensorFlow's variable of the environment that leaves out notes and warnings of its own.
 _FEW_MESSAGES = ("TF_CPP_MIN_LOG_LEVEL", "2")
+
+# The file of standard error, which TensorFlow writes to.
+_ERRORS = 2
+
+# Commands that need only what knows nothing of TensorFlow.
+_LIGHT = ("aliases", "diff", "info", "options")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,20 +38,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all is well, 1 if the answer is no (it does not fit, has grown, will not run), 2 if
         the command cannot be understood or done.
     """
-    command, given = "ipu-keras", None
+    if sys.stderr is None:
+        _forget_messages()
+    command = "ipu-keras"
     try:
-        with written_out():  # the text of --help, after which Python ends unless nobody reads it
-            given = parser().parse_args(arguments)
-            if given.command is None:
-                parser().print_help()
-        if given is None or given.command is None:
+        given = parser().parse_args(arguments)
+        if given.command is None:
+            parser().print_help()
             return 0
         command = f"{command} {given.command}"
-        refuse_missing(given)
-        return _command(given.module).run(given)
+        refuse(given)
+        with without_tensorflow() if given.command in _LIGHT else nullcontext():
+            return _command(given.module).run(given)
     except UsageError as error:
         print(f"{command}: error: {printable_lines(str(error))}", file=sys.stderr)
         return 2
+
+
+def _forget_messages() -> None:
+    """Has a process without standard error leave out messages, which `print` would put out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if nowhere != _ERRORS:
+        os.dup2(nowhere, _ERRORS)
+        os.close(nowhere)
+    sys.stderr = os.fdopen(_ERRORS, "w", closefd=False)
 
 
 def _command(name: str) -> ModuleType:
@@ -53,8 +72,8 @@ def _command(name: str) -> ModuleType:
     os.environ.setdefault(*_FEW_MESSAGES)
     # TensorFlow writes some of it whatever the variable says, before its log is set up.
     with tempfile.TemporaryFile() as written:
-        kept = os.dup(2)
-        os.dup2(written.fileno(), 2)
+        kept = os.dup(_ERRORS)
+        os.dup2(written.fileno(), _ERRORS)
         try:
             return importlib.import_module(module)
         except BaseException:
@@ -62,5 +81,5 @@ def _command(name: str) -> ModuleType:
             os.write(kept, written.read())
             raise
         finally:
-            os.dup2(kept, 2)
+            os.dup2(kept, _ERRORS)
             os.close(kept)

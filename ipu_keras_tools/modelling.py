@@ -12,7 +12,7 @@ from typing import Any
 import ipu_keras
 from ipu_keras.report import Report
 from ipu_keras.tracing.lowering import LoweringError
-from ipu_keras_tools.named_files import ONNX
+from ipu_keras_tools.refusals import ONNX
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of, subject_of
 
@@ -27,10 +27,6 @@ _NO_OPTIONS = frozenset(
 
 def subject_and_specs(given: argparse.Namespace) -> tuple[Any, tuple[Any, ...]]:
     """Returns the model or function that is to be modelled, and the specs of its arguments."""
-    if given.subject.endswith(ONNX):
-        raise UsageError(
-            f"{given.command} takes no ONNX model: `profile`, `what-if` and `report` do."
-        )
     specs = tuple(map(spec_of, given.specs))
     return subject_of(given.subject), specs
 

@@ -17,14 +17,6 @@ from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of
 
-# Arguments that decide nothing here, with the reason.
-_WITHOUT_EFFECT = {
-    "available_memory_proportion": "nodes of ONNX models say it, each for itself",
-    "gradient_accumulation_count": "only training accumulates gradients",
-    "num_ipus": "nodes of ONNX models say which IPU they are on",
-    "recomputation": "only training computes anything again",
-}
-
 
 def report_of_onnx(given: argparse.Namespace) -> Report:
     """Makes the report of a step of an ONNX model; the specs are those of its inputs, in order.
@@ -32,7 +24,6 @@ def report_of_onnx(given: argparse.Namespace) -> Report:
     `batch_size` of `given`, if it has one, is the first axis of inputs for which the file leaves
     it open.
     """
-    _check(given)
     try:
         model: Any = given.subject
         if given.dtype == "float16":
@@ -84,21 +75,6 @@ def _sized(inputs: Sequence[GraphInput], given: argparse.Namespace) -> Sequence[
         else each
         for each in inputs
     ]
-
-
-def _check(given: argparse.Namespace) -> None:
-    for name, reason in _WITHOUT_EFFECT.items():
-        if getattr(given, name) is not None:
-            raise UsageError(
-                f"--{name.replace('_', '-')} means nothing for an ONNX model: {reason}"
-            )
-    if given.mode not in (None, "predict"):
-        raise UsageError(f"--mode of an ONNX model can only be predict. Received: {given.mode}")
-    if given.dtype not in (None, "float16"):
-        raise UsageError(
-            "--dtype of an ONNX model can only be float16; without it, the model has the types of "
-            f"its file. Received: {given.dtype}"
-        )
 
 
 def _version(target: str) -> str:

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ipu_keras_tools.results import UsageError
+from ipu_keras_tools.option_values import positive
+from ipu_keras_tools.results import Parser, UsageError, print_text
 
 # Options that are about machines and partitions of IPUs, which an emulated machine does not have.
 # Those of the first list take a value.
@@ -52,16 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code of `mpirun`; 2 if the command cannot be understood or done.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="poprun",
         description="Starts the instances of an application on this machine: processes, each with "
         "its share of the replicas.",
         epilog="example: poprun --num-instances 2 --num-replicas 4 python train.py",
     )
     add_options(parser)
-    given = parser.parse_args(arguments)
     try:
-        return launched(given, "poprun")
+        return launched(parser.parse_args(arguments), "poprun")
     except UsageError as error:
         parser.error(str(error))
 
@@ -99,7 +99,7 @@ def launched(given: argparse.Namespace, name: str) -> int:
     environment = _environment(given, num_replicas)
     if given.dry_run:
         variables = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
-        print(*variables, shlex.join(command))
+        print_text(" ".join([*variables, shlex.join(command)]))
         return 0
     code = subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
     if code == -signal.SIGPIPE:
@@ -109,9 +109,9 @@ def launched(given: argparse.Namespace, name: str) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options, and last what is to be run."""
-    parser.add_argument("-n", "--num-instances", type=_positive, default=1, help="processes")
-    parser.add_argument("--num-replicas", type=_positive, help="of all instances; one in each")
-    parser.add_argument("--ipus-per-replica", type=_positive, default=1, help="IPUs of a replica")
+    parser.add_argument("-n", "--num-instances", type=positive, default=1, help="processes")
+    parser.add_argument("--num-replicas", type=positive, help="of all instances; one in each")
+    parser.add_argument("--ipus-per-replica", type=positive, default=1, help="IPUs of a replica")
     parser.add_argument("--host", "--hosts", help="this machine")
     parser.add_argument("--tag-output", action="store_true", help="print the rank of each line")
     parser.add_argument(
@@ -127,17 +127,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name in _SWITCHES:
         parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("program", nargs=argparse.REMAINDER, help="what to run, and its arguments")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {text}")
-    return number
-
-
-# argparse uses the name in errors.
-_positive.__name__ = "number"
 
 
 def _mpirun() -> str | None:

@@ -4,35 +4,38 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
+
+from ipu_keras_tools.light_rooms import without_tensorflow
 
 
 class UsageError(Exception):
     """What a user gave is not what a command takes; the text says what it takes."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose help is an output: argparse's own says nothing if it cannot be written."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Prints what `--help` says."""
+        print_text(self.format_help().rstrip("\n"))
+
+
 def print_result(given: argparse.Namespace, plain: Any, text: str) -> None:
     """Prints what was found: `plain` as JSON if `--json` was given, else `text`."""
-    if sys.stdout is None:
-        raise UsageError("the output cannot be written: there is no standard output")
-    with written_out():
-        print(json.dumps(plain, indent=1) if given.json else printable_lines(text.rstrip("\n")))
+    print_text(json.dumps(plain, indent=1) if given.json else printable_lines(text.rstrip("\n")))
 
 
-@contextmanager
-def written_out() -> Iterator[None]:
-    """Flushes what is printed while this is open, and reports errors of the output.
+def print_text(text: str) -> None:
+    """Prints an output, or raises a usage error if it cannot be written.
 
     The reader of a pipe, such as `head`, may have had enough: then the rest is left out.
     """
+    if sys.stdout is None:
+        raise UsageError("the output cannot be written: there is no standard output")
     try:
-        try:
-            yield
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+        print(text, flush=True)
     except BrokenPipeError:
         _forget_output()
     except OSError as error:
@@ -52,7 +55,6 @@ def printable_lines(text: str) -> str:
     """Removes from a text what a terminal would obey, or standard output cannot take."""
     if all(line.isascii() and line.isprintable() for line in text.split("\n")):
         return text
-    # This import waits for TensorFlow: it has been imported by now, or the text is unusual enough.
-    from ipu_keras.report.text import printable
-
+    with without_tensorflow():
+        from ipu_keras.report.text import printable
     return "\n".join(map(printable, text.split("\n")))

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,17 +12,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ipu_keras_tools.named_files import KERAS
+from ipu_keras_tools.option_values import SPEC
+from ipu_keras_tools.refusals import KERAS
 from ipu_keras_tools.results import UsageError
-
-_SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
 
 
 def subject_of(text: str) -> Any:
     """Finds a model or function by a file, or by `module:name` or `file.py:name`.
 
     A function that needs no arguments is called for the model or function that it makes, without
-    weights if it asks which. `named_files.refuse_missing` has looked whether it is there.
+    weights if it asks which. `refusals.refuse` has looked whether it is there.
     """
     if text.endswith(KERAS):
         return _loaded(text)
@@ -61,12 +59,8 @@ def spec_of(text: str) -> Any:
     """
     if "+" in text:
         return tuple(spec_of(part) for part in text.split("+"))
-    match = _SPEC.fullmatch(text)
-    if match is None or not text:
-        raise UsageError(
-            "SPEC must be a shape and type such as 32x784, 32x784:float16 or 32:int32. Received: "
-            f"{text!r}"
-        )
+    match = SPEC.fullmatch(text)
+    assert match is not None  # `option_values.spec` has looked
     shape = [int(size) for size in match["shape"].split("x") if size]
     try:
         return tf.TensorSpec(shape, tf.as_dtype(match["dtype"] or "float32"))

@@ -157,7 +157,11 @@ ROOMS = (
         of("processes"),
         ("mpi4py", "numpy", *TENSORFLOW, *PROGRAM, *of("_device", "_mpi_calls", "processes")),
     ),
-    Room("functions", of("functions"), ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow"))),
+    Room(
+        "functions",
+        of("functions"),
+        ("numpy", *TENSORFLOW, *COMPUTING, *of("hooks.tensorflow", "processes")),
+    ),
     Room(
         "profiling",
         of("profiling"),
@@ -324,7 +328,11 @@ FUNCTION_LEVEL_IMPORTS = {
     (
         "ipu_keras_tools.results",
         "ipu_keras.report.text.printable",
-    ): "imports TensorFlow, and few texts have what it is needed for",
+    ): "takes half a second, and few texts have what it is needed for",
+    (
+        "ipu_keras_tools.refusals",
+        "ipu_keras.store.atomic_files.check_place",
+    ): "would import TensorFlow, and is imported without it where a file is to be written",
     (
         "ipu_keras._aliases",
         "tensorflow.compat.v1",

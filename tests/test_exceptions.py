@@ -157,3 +157,27 @@ def test_overflow_as_a_variable_is_written(configure):
     with pytest.raises(tf.errors.InternalError, match=r"\(OFLO\) in .* \(AssignSubVariableOp\)"):
         model.train_on_batch(x, x)
     assert layer.kernel.numpy() == np.float32(-3e38)
+
+
+class Masked(keras.layers.Layer):
+    """The root of a negative number is masked, so that all results and variables are finite."""
+
+    def call(self, x):
+        return tf.where(x < 0.0, x, tf.sqrt(tf.stop_gradient(x)))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_masked(configure, dtype, jit_compile):
+    strategy = configure(inv=True, div0=True, oflo=True)
+    layer = Masked(name="masked", dtype=dtype)
+    model = made(strategy, layer, dtype=dtype, jit_compile=jit_compile)
+    x, bad = data(-1.0, dtype=dtype)
+    model.fit(x, x, batch_size=2, shuffle=False, verbose=0)
+    before = [v.numpy() for v in model.variables + model.optimizer.variables]
+    with pytest.raises(tf.errors.InternalError, match=r"\(INV\) .* \(Sqrt\) of '.*/masked'") as e:
+        model.fit(bad, x, batch_size=2, shuffle=False, verbose=0)
+    assert f"in step {PLANTED} of" in str(e.value)
+    after = [v.numpy() for v in model.variables + model.optimizer.variables]
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)

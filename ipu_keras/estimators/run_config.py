@@ -30,8 +30,7 @@ class EstimatorRunConfig:
         keep_checkpoint_max: How many checkpoints are kept; all of them with `None` or 0.
         keep_checkpoint_every_n_hours: After how many hours one more checkpoint is kept for good.
         log_step_count_steps: After how many global steps the loss and the speed are logged.
-        train_distribute: Not implemented: the workers of an `IPUMultiWorkerStrategy` exchange
-            values in functions, and estimators run sessions.
+        train_distribute: Not implemented: each estimator trains by itself.
         device_fn: A function from an operation to the name of its device, for what is not on
             an IPU.
         protocol: What servers speak, `None` or `"grpc"`, which is the same.

@@ -206,6 +206,10 @@ class _Computation:
         self._compile = compile_program
         self._configure = configure
         self._graph = tf.compat.v1.get_default_graph()
+        # A strategy that runs the computation does so in each trace, as optimizers ask it.
+        self._context = (
+            tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
+        )
         self._traces = Traces()
         self._needs = Needs()
         self._programs: tuple[GraphProgram, ...] = ()
@@ -265,7 +269,8 @@ class _Computation:
         # Variables have to be made in this graph, also after eager execution was disabled.
         place = placed_on(self._device, is_final=False)
         num_ipus = len(self._device.ipus) or self._needs.num_ipus
-        with self._graph.as_default(), place, replicated(num_ipus, shards="shared"):
+        replicas = replicated(num_ipus, shards="shared")
+        with self._graph.as_default(), self._context or contextlib.nullcontext(), place, replicas:
             concrete = traced_where_variables_are_made(self._function, specs, self._name)
         self._concrete, self._world = concrete, SYSTEM.joint_world
         self._shards = num_shards_of(concrete.graph)
@@ -295,7 +300,7 @@ class _Computation:
                 found, call = self._watched.called(lambda: halved(*self._given), self._given)
         step = SessionStep(
             check=self._check,
-            before=self._prepare,
+            before=lambda _: self._prepare(),
             during=lambda: running(self._programs, self._device),
             explain=lambda error: explain_infeeds(error, infeeds_in(self._concrete.graph)),
             feeds=self._feeds,
@@ -347,7 +352,7 @@ class _Computation:
         written = skipped((), self._concrete.graph, self._device)
         with tf.control_dependencies(written):
             done = tf.no_op(name=f"{self._name}_compiled")
-        mark(done, SessionStep(before=self._prepare, after=self._load))
+        mark(done, SessionStep(before=lambda _: self._prepare(), after=self._load))
         with tf.control_dependencies([done]):
             zeros = tf.nest.flatten(zero_results(self._concrete))
             return list(map(tf.identity, zeros)), done
@@ -369,6 +374,8 @@ class _Computation:
 
     def _prepare(self) -> None:
         self._configure()
+        if self._watched is not None:
+            self._watched.begin()
         # TensorFlow does not check whether the devices in a session's graph exist.
         DRIVER.device_for(self._device.ordinal)
         num_replicas = Place(self._device).num_replicas_with_shards(self._shards)

@@ -41,7 +41,7 @@ class SessionStep:
     """What happens when a session runs an operation.
 
     Args:
-        before: Called before it runs; what it raises is raised by the session.
+        before: Called with the session before it runs; what it raises is raised by the session.
         check: Called with the session when it has run, within the context of `during`; what it
             raises is raised by the session.
         explain: Called with the error of a run; raises one that says more, if it can.
@@ -50,7 +50,7 @@ class SessionStep:
             reference of a tensor.
     """
 
-    before: Callable[[], None] = _nothing
+    before: Callable[[tf.compat.v1.Session], None] = _unchecked
     check: Callable[[tf.compat.v1.Session], None] = _unchecked
     after: Callable[[], None] = _nothing
     explain: Callable[[Exception], None] = _no_better
@@ -182,7 +182,7 @@ def _run(
         return run({})
     with contextlib.ExitStack() as opened:
         for step in steps:
-            step.before()
+            step.before(session)
         for step in steps:
             opened.enter_context(step.during())
         fed: dict[Any, Any] = {}

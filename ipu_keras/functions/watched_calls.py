@@ -4,8 +4,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-import tensorflow as tf
-
 from ipu_keras.device import IpuDevice
 from ipu_keras.functions.graph_programs import GraphProgram
 from ipu_keras.host.exceptions import ExceptionWatch
@@ -36,25 +34,23 @@ class WatchedCall:
         numerics: Numerics,
     ):
         self._transfers = KeptTransfers(concrete)
-        self._function = with_halves(
-            self._transfers.function, numerics, device.engine.rounding_keys
-        )
         self._watch = ExceptionWatch(
             watched_program(programs, name, numerics),
             lambda: concrete,
             written_variables(concrete, device.name),
             operations_of(programs),
         )
+        watched = self._watch.watched(self._transfers.function)
+        self._function = with_halves(watched, numerics, device.engine.rounding_keys)
 
     def __call__(self, *tensors: Any) -> Any:
         """Runs the function with the tensors of its arguments, and returns what it returns."""
         self._transfers.clear()
-        before = self._watch.state()
+        self._watch.begin()
         results = call_with_captures(self._function, tensors, self._function.captured_inputs)
         again = self._transfers.again(self._transfers.values())
         self._transfers.clear()
-        made = filter(tf.is_tensor, tf.nest.flatten(results, expand_composites=True))
-        self._watch.check(before, tensors, list(made), again)
+        self._watch.check(tensors, again)
         return results
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ipu_keras.host.exceptions import Again, ExceptionWatch, TilesExceptedError, are_finite
 from ipu_keras.host.kept_transfers import KeptTransfer, KeptTransfers
+from ipu_keras.host.lost_numbers import noting_lost_numbers
 from ipu_keras.host.replicas.replica_variables import written_captures
 from ipu_keras.internals.tensorflow.contexts import eagerly
 from ipu_keras.internals.tensorflow.functions import unused_number
@@ -32,7 +33,7 @@ class WatchedInSession:
     def __init__(self, concrete: Any, copies: Sequence[Any]):
         self._concrete = concrete
         self._transfers = KeptTransfers(concrete)
-        self.function = self._transfers.function
+        self.function, self._flag_of_lost = noting_lost_numbers(self._transfers.function)
         own = {copy.handle.ref() for copy in copies}
         captured = concrete.captured_inputs
         self._handles = [h for h in captured if _is_variable(h) and h.ref() not in own]
@@ -48,7 +49,9 @@ class WatchedInSession:
         """
         captured = [t for t in self._concrete.captured_inputs if t.dtype != tf.resource]
         with tf.control_dependencies([one.clear() for one in self._transfers.kept]):
-            self._before, kept = _kept([*given, *captured, *map(_value, self._handles)])
+            values = [*given, *captured, *map(_value, self._handles)]
+            # TensorFlow's lists have elements of at least one tensor.
+            self._before, kept = _kept(values or [tf.constant(0)])
         with tf.control_dependencies([kept]):
             found = list(call())
         operations = reversed(kept.graph.get_operations())
@@ -60,6 +63,10 @@ class WatchedInSession:
         self._look()
         with tf.control_dependencies([kept]):
             return [tf.identity(tensor) for tensor in found], kept
+
+    def begin(self) -> None:
+        """Is called before each execution that is to be checked."""
+        self._flag_of_lost.lower()
 
     def check(
         self,
@@ -82,10 +89,13 @@ class WatchedInSession:
             again = self._transfers.again(
                 {one: list(map(one.of_fetched, each)) for one, each in values.items()}
             )
-            if is_finite and are_finite(again.sent):
+            is_shown = not (is_finite and are_finite(again.sent))
+            if not (is_shown or self._flag_of_lost.is_raised):
                 return
             before = session.run(self._peek_before)
-            error = self._error(list(map(tf.constant, before)), again, program, operations)
+            error = self._error(
+                list(map(tf.constant, before)), again, program, operations, is_shown=is_shown
+            )
         if error is not None:
             restored = before[len(before) - len(self._handles) :]
             session.run(self._restored, dict(zip(self._places, restored, strict=True)))
@@ -113,6 +123,8 @@ class WatchedInSession:
         again: Again,
         program: Program,
         operations: Callable[[], Collection[str]],
+        *,
+        is_shown: bool,
     ) -> TilesExceptedError | None:
         """Returns what stopped an execution, which runs once more with variables of its own."""
         num_variables = len(self._handles)
@@ -140,7 +152,7 @@ class WatchedInSession:
         watch = ExceptionWatch(
             program, lambda: self._concrete, variables.values(), operations, captures
         )
-        return watch.error(values, tensors, again)
+        return watch.error(values, tensors, again, is_shown=is_shown)
 
 
 def _kept(tensors: Sequence[tf.Tensor]) -> tuple[KeptTransfer, tf.Operation]:

@@ -1,7 +1,8 @@
 """Stops executions in which arithmetic meets what an IPU would stop at, and says where it did.
 
-An execution is looked at when it is over: exceptions leave NaN or infinities in results or in
-variables. Only then the same steps run again, from the state before, operation by operation.
+Exceptions leave NaN or infinities in results or in variables, which are looked at when an execution
+is over, or in numbers that are lost before, which are looked at while it runs. Only if one is there
+the same steps run again, from the state before, operation by operation.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras._rounding import NotFiniteFlag
 from ipu_keras.host.fused_updates import TYPES
 from ipu_keras.host.half_operations import COMPUTING
 from ipu_keras.host.interpreter import (
@@ -20,6 +22,9 @@ from ipu_keras.host.interpreter import (
     nothing_instead,
     positions_of,
 )
+from ipu_keras.host.lost_numbers import noting_lost_numbers
+from ipu_keras.host.watching_operations import KeptValues, note_not_finite, value_of
+from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.machine.numerics import FloatingPointException, Numerics
 from ipu_keras.program import Program
 from ipu_keras.tracing.layers import LayerNames
@@ -28,9 +33,12 @@ _HALVES_LARGEST = np.float16(65504)
 
 # Which operand makes an infinity of a finite number, and which numbers do so.
 _POLES: dict[str, tuple[int, tuple[float, ...]]] = {
-    **dict.fromkeys(["Div", "RealDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"], (1, (0.0,))),
+    **dict.fromkeys(["Div", "RealDiv", "FloorDiv", "FloorMod", "Mod"], (1, (0.0,))),
+    **dict.fromkeys(["TruncateDiv", "TruncateMod"], (1, (0.0,))),
     **dict.fromkeys(["Xdivy", "Xlogy"], (1, (0.0,))),
     **dict.fromkeys(["Inv", "Log", "Reciprocal", "Rsqrt"], (0, (0.0,))),
+    **dict.fromkeys(["BesselK0", "BesselK1", "BesselY0", "BesselY1"], (0, (0.0,))),
+    **dict.fromkeys(["BesselK0e", "BesselK1e"], (0, (0.0,))),
     **dict.fromkeys(["InvGrad", "Pow", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad"], (0, (0.0,))),
     "Xlog1py": (1, (-1.0,)),
     "Log1p": (0, (-1.0,)),
@@ -116,31 +124,60 @@ class ExceptionWatch:
         self._variables = list({id(v): v for v in variables}.values())
         self._operations = operations
         self._found_in: Any = None
+        self._flag = NotFiniteFlag()
+        self._flag_of_lost = NotFiniteFlag()
+        self._kept: KeptValues | None = None
+
+    def watched(self, concrete: Any, *, in_xla: bool = False) -> Any:
+        """Returns a traced function that does the same, for `check`.
+
+        Args:
+            in_xla: Whether it is one program of XLA.
+        """
+        noting, self._flag_of_lost = noting_lost_numbers(concrete)
+        kept = self._kept = KeptValues(self._variables)
+
+        def run(*given: Any) -> Any:
+            kept.keep(in_xla=in_xla)
+            results = call_with_captures(noting, given, concrete.captured_inputs)
+            made = filter(tf.is_tensor, tf.nest.flatten(results, expand_composites=True))
+            numbers = [*made, *map(value_of, self._variables)]
+            note_not_finite(numbers, self._flag, in_xla=in_xla)
+            return results
+
+        num_given = len(concrete.inputs) - len(concrete.captured_inputs)
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in concrete.inputs[:num_given]]
+        function = tf.function(run, autograph=False, jit_compile=in_xla)
+        return function.get_concrete_function(*specs)
+
+    def begin(self) -> None:
+        """Is called before each execution that is to be checked."""
+        self._flag.lower()
+        self._flag_of_lost.lower()
 
     def state(self) -> list[Any]:
         """Returns the values of the variables."""
-        # TensorFlow writes to other memory as long as someone has these.
         return [variable.read_value() for variable in self._variables]
 
     def restore(self, state: Sequence[Any]) -> None:
         for variable, value in zip(self._variables, state, strict=True):
             variable.assign(value)
 
-    def check(
-        self,
-        before: Sequence[Any],
-        tensors: Sequence[Any],
-        outfeed: Any,
-        again: Again = _NOTHING_ELSE,
-    ) -> None:
-        """Raises `TilesExceptedError` if an execution from a state met what stops it."""
-        after = self.state()
-        if are_finite([*tf.nest.flatten(outfeed), *again.sent, *after]):
+    def check(self, tensors: Sequence[Any], again: Again = _NOTHING_ELSE) -> None:
+        """Raises `TilesExceptedError` if the last execution met what stops it.
+
+        Args:
+            tensors: What it was given.
+        """
+        is_shown = self._flag.is_raised or not are_finite(again.sent)
+        if not is_shown and not self._flag_of_lost.is_raised:
             return
+        assert self._kept is not None
+        before, after = self._kept.values(), self.state()
         self.restore(before)
         kept = before
         try:
-            error = self.error(before, tensors, again)
+            error = self.error(before, tensors, again, is_shown=is_shown)
             if error is not None:
                 raise error
             kept = after
@@ -148,9 +185,14 @@ class ExceptionWatch:
             self.restore(kept)
 
     def error(
-        self, before: Sequence[Any], tensors: Sequence[Any], again: Again = _NOTHING_ELSE
+        self,
+        before: Sequence[Any],
+        tensors: Sequence[Any],
+        again: Again = _NOTHING_ELSE,
+        *,
+        is_shown: bool = True,
     ) -> TilesExceptedError | None:
-        """Returns what stops an execution after which not all is finite; variables are changed.
+        """Returns what stops an execution in which not all was finite; variables are changed.
 
         It is `None` if what is not finite had come from outside, or is of a kind that does not
         stop.
@@ -158,8 +200,11 @@ class ExceptionWatch:
         Args:
             before: The values of the variables before the execution, which they have again.
             tensors: What it was given.
+            is_shown: Whether results or variables are not finite.
         """
         found = self._first(tensors, again)
+        if not is_shown:
+            return None if found is None else TilesExceptedError(_message(self._program, found))
         all_stop = len(self._program.numerics.stops_at) == len(FloatingPointException)
         if found is None and not (all_stop and are_finite([*before, *tensors, *again.read])):
             return None

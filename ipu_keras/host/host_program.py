@@ -264,7 +264,6 @@ class HostCallable:
             if tf.executing_eagerly() and not may_record():
                 if self._eager_call is None:
                     self._eager_call = EagerCall(self._function)
-                    self._watch = self._watching()
                 outfeed = self._watched(tensors)
             else:
                 # The tensors are what it takes, and binding them to its signature anew takes 50
@@ -279,21 +278,15 @@ class HostCallable:
         assert self._eager_call is not None
         if self._watch is None:
             return self._eager_call(tensors)
-        before = self._watch.state()
+        self._watch.begin()
         outfeed = self._eager_call(tensors)
         try:
-            self._watch.check(before, tensors, outfeed)
+            self._watch.check(tensors)
         except TilesExceptedError:
             # Replicas have the values from before, which were synchronized.
             self.note_execution()
             raise
         return outfeed
-
-    def _watching(self) -> ExceptionWatch | None:
-        program = self._plan.program
-        if not program.numerics.stops_at:
-            return None
-        return self._watch_of(lambda: self._as_a_loop()._function)
 
     def _watch_of(self, plain: Callable[[], Any]) -> ExceptionWatch:
         assert self._variables is not None
@@ -351,7 +344,11 @@ class HostCallable:
                 program = self._plan.program
                 numerics = program.numerics.of_replicas(program.num_replicas)
                 keys = self._device.engine.rounding_keys
-                self._function = with_halves(self._build(), numerics, keys, program.pipeline)
+                function = self._build()
+                if program.numerics.stops_at:
+                    self._watch = self._watch_of(lambda: self._as_a_loop()._function)
+                    function = self._watch.watched(function, in_xla=not self._in_parts)
+                self._function = with_halves(function, numerics, keys, program.pipeline)
                 self._device.register_program(self._function.inference_fn.name.decode())
 
     @property

@@ -12,18 +12,23 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from ipu_keras._device import address_of
-from ipu_keras._rounding import own_number, register_in_xla
+from ipu_keras._rounding import own_number, register
+from ipu_keras._rounding import register_in_xla as register_functions
 from ipu_keras.internals.tensorflow.xla import call_module
 
 # The multiplier of the generator of D. E. Knuth's MMIX ("The Art of Computer Programming", vol. 2),
 # and the step of SplitMix64's counter, which keeps small salts far apart.
 _MULTIPLIER = 6364136223846793005
 _SPACING = 0x9E3779B97F4A7C15
+# Between the keys of replicas, with which no salts may meet: the multiplier for 64 bits of
+# G. L. Steele and S. Vigna, "Computationally easy, spectrally good multipliers", 2022.
+_OF_REPLICA = 0xD1342543DE82EF95
 
 # Operations of a function have salts from 1 on; that of what follows in a loop is 0.
 NEXT_STEP = 0
 
 _ROUNDING, _KEY, _SUMS = "ipu_round_randomly", "ipu_rounding_key", "ipu_partial_sums"
+NOTING, KEEPING = "ipu_note_not_finite", "ipu_keep"
 
 # Of the serialization format of MLIR, see `rewrites/random_bits.py`.
 MODULE_VERSION = 9
@@ -82,19 +87,27 @@ _SIZES_OF_SUMS = (
 
 
 def following_key(salt: int) -> tuple[int, int, int]:
-    """Returns what makes a key of another: a term, a factor and a term, in this order."""
-    return _signed(_SPACING * salt), _MULTIPLIER, 1
+    """Returns what makes a key of another: a term, a factor and a term, in this order.
+
+    The lowest bit stays: it says whether replicas have keys of their own.
+    """
+    return _signed(2 * _SPACING * salt), _MULTIPLIER, 2
+
+
+def distance_of_replica(replica: int) -> int:
+    """Returns what is added to a key of all replicas for one of them, if its lowest bit is set."""
+    return _signed(2 * _OF_REPLICA * replica)
 
 
 def module_that_rounds(salt: int, overflow: int) -> bytes:
     """Returns a module in MLIR that rounds float32 `[n]` by a key, int64, to float16 `[n]`."""
-    _register_in_xla()
+    register_in_xla()
     return _ROUND_MODULE.format(own=own_number(salt, overflow), function=_ROUNDING).encode()
 
 
 def module_of_keys(stream: int) -> bytes:
     """Returns a module in MLIR that gives the next of a device's keys, int64."""
-    _register_in_xla()
+    register_in_xla()
     return _KEY_MODULE.format(stream=stream, function=_KEY).encode()
 
 
@@ -104,7 +117,7 @@ def call_that_adds_up(given: Sequence[tf.Tensor]) -> tf.Tensor:
     Args:
         given: What the kernel of `IpuPartialSums` takes.
     """
-    _register_in_xla()
+    register_in_xla()
     sizes = "\n".join(
         _SIZE.format(k=k, tensor=tensor, dim=dim, type=kind)
         for k, (tensor, dim, kind) in enumerate(_SIZES_OF_SUMS)
@@ -118,9 +131,16 @@ def call_that_adds_up(given: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 @functools.cache
-def _register_in_xla() -> None:
+def register_kernels() -> None:
+    """Makes `IpuRound` and the like known to TensorFlow, once in a process."""
+    register(address_of)
+
+
+@functools.cache
+def register_in_xla() -> None:
     """Makes the functions known to XLA, once in a process."""
-    register_in_xla(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), _ROUNDING, _KEY, _SUMS)
+    names = (_ROUNDING, _KEY, _SUMS, NOTING, KEEPING)
+    register_functions(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), *names)
 
 
 def _signed(number: int) -> int:

@@ -106,7 +106,7 @@ _HABITS = (
     ),
     _Habit(
         TypeError,
-        r"\.add_variable\(\) got multiple values for argument 'shape'",
+        r"\.add_(variable|weight)\(\) got multiple values for argument 'shape'",
         "The shape comes first: write `add_weight(shape=..., name=...)`.",
     ),
     _Habit(

@@ -109,7 +109,7 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
         The report, named as that of `profile`: `"<model>.train"`, `"<model>.test"` or
         `"<model>.predict"` for the step of a Keras model, and like the function itself for
         `strategy.run`. It says how often programs of that name were compiled again for the model
-        or function, and why.
+        or function, and why; its page shows the last executions on this host.
 
     Raises:
         ValueError: There is no such device, or it has not run a program; the program was freed
@@ -142,7 +142,9 @@ def last_report(device: str | int = 0, **options: Any) -> Report:
         model = model_of_executable(executable, **options)
         report = report_of_program(executable.program, model, batch_size)
     return replace(
-        report, recompilations=executable.history.recompilations(executable.program.name)
+        report,
+        recompilations=executable.history.recompilations(executable.program.name),
+        executions=tuple(executable.executions),
     )
 
 

@@ -1,6 +1,7 @@
 """The result of compiling a program: what the engine can run."""
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from ipu_keras.ir import Graph, TensorSpec
 from ipu_keras.program import Program
 from ipu_keras.program.compilation_history import CompilationHistory
+from ipu_keras.program.executions import MOST_EXECUTIONS, Execution
 
 
 class HostProgram(Protocol):
@@ -56,6 +58,7 @@ class Executable:
             it; `None` if the host has no such trace.
         cycle_count: What the engine logs after each execution, if anything.
         history: Earlier compilations of the same model or function.
+        executions: The last executions that an engine ran, oldest first.
     """
 
     program: Program
@@ -66,6 +69,9 @@ class Executable:
     as_written: Callable[[], Any] = lambda: None
     cycle_count: CycleCount | None = None
     history: CompilationHistory = field(default_factory=CompilationHistory, compare=False)
+    executions: deque[Execution] = field(
+        default_factory=lambda: deque(maxlen=MOST_EXECUTIONS), compare=False, repr=False
+    )
 
     @cached_property
     def in_words(self) -> str:

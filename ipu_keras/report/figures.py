@@ -12,6 +12,7 @@ from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.pipeline.timing import PipelineTiming
 from ipu_keras.ir import NOT_LOWERED, UNKNOWN, family_of
 from ipu_keras.program.compilation_history import Recompilation
+from ipu_keras.program.executions import Execution
 from ipu_keras.report.error_bands import ErrorBands
 from ipu_keras.report.layers import Layer, layers_of, layers_of_worst_tile
 from ipu_keras.report.pipeline_view import PipelineView, pipeline_view
@@ -33,6 +34,7 @@ class Figures:
     error_bands: ErrorBands
     batch_size: int | None = None
     recompilations: tuple[Recompilation, ...] = ()
+    executions: tuple[Execution, ...] = field(default=(), repr=False)
     fixes: tuple[Fix, ...] = ()
     note: str = ""
 

@@ -12,6 +12,7 @@ from ipu_keras.report.figures_in_words import (
 )
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.glossary import TERMS
+from ipu_keras.report.html_host import HOST_WORKS, host_picture
 from ipu_keras.report.html_pipeline import WORKS, pipeline_picture
 from ipu_keras.report.html_templates import template_named, words_of
 from ipu_keras.report.html_trace import LANES, TIMELINE_WIDTH, FamilyColours, spans, units_of
@@ -78,6 +79,8 @@ def page(report: Figures) -> str:
         spans=spans(rows, model.costs),
         trace_cycles=report.host_cycles + report.busy_cycles,
         pipeline_picture=None if timing is None else pipeline_picture(timing),
+        host_picture=host_picture(report.executions, report.seconds_per_execution),
+        host_works=HOST_WORKS,
         colours=FamilyColours(tuple(row.name for row in report.by("family"))),
         always_live=_in_words(model.memory.always_live_by_category),
         not_always_live=_in_words(model.memory.not_always_live_by_category),

@@ -21,6 +21,8 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "name": report.name,
         "target": _target_dict(model.target),
         "num_ipus": report.num_ipus,
+        "note": report.note,
+        "remarks": list(report.remarks),
         "options": plain_options(model.options),
         "cycles": {
             "per_step": report.cycles_per_step,
@@ -45,6 +47,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "memory": {
             "fits": memory.fits,
             "verdict": report.verdict,
+            "error": report.memory_error,
             "fullest_tile_range": list(report.fullest_tile_range),
             "tile_bytes": memory.tile_bytes,
             "num_ipus": memory.num_ipus,

@@ -40,6 +40,8 @@ class Report(Figures):
             their number is unknown.
         recompilations: Why programs of this name were compiled again for the model or function,
             oldest first; empty for programs that did not run.
+        executions: When this host executed the program, oldest first; empty for programs that did
+            not run, and for functions, which TensorFlow runs itself.
         fixes: Changes that would help a program that does not fit, as `suggest_fixes` found
             them.
         note: What text and page begin with, as that inference is modelled because a model is
@@ -176,7 +178,8 @@ class Report(Figures):
 
         The page begins with whether the program fits, and what to do next. It shows the memory of
         each tile by category, what lies there while which compute set runs, bytes in use over
-        time, the step on a timeline, the program as a tree, layers below their roofline, tables
+        time, the step on a timeline, the last executions on this host beside it if the program
+        ran, the program as a tree, layers below their roofline, tables
         by layer, family and compute set, which compute set takes what of which other, where each
         number of the hardware comes from, and a glossary. Equal reports give equal pages.
 

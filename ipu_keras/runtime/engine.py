@@ -4,6 +4,7 @@ import contextlib
 import logging
 import secrets
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from ipu_keras._rounding import RoundingKeys
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Program
 from ipu_keras.program.executable import CycleCount, Executable
+from ipu_keras.program.executions import Execution
 
 _LOGGER = logging.getLogger("ipu_keras")
 
@@ -78,15 +80,21 @@ class Engine:
         """The memory that the device's feeds share; it keeps up to five super-batches."""
         return self._feed_memory
 
-    def run(self, executable: Executable, tensors: Sequence[Any]) -> Any:
+    def run(self, executable: Executable, tensors: Sequence[Any], waited: int = 0) -> Any:
         """Runs one execution on a super-batch of tensors, each `(repeat_count, ...)`.
 
         Returns the outfeed's structure, as the executable gives it.
+
+        Args:
+            waited: Nanoseconds in which the feed of the tensors had to be waited for.
         """
         assert executable.host is not None
         with self._lock, SYSTEM.executing(lambda: self._in_words([executable])):
             self._load(executable)
+            began = time.perf_counter_ns()
             outfeed = executable.host(tensors)
+            ended = time.perf_counter_ns()
+        executable.executions.append(Execution(waited, began, ended))
         self.note_execution(executable)
         return outfeed
 

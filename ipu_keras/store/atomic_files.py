@@ -26,15 +26,13 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     pipes are written into. Raises an `OSError` if there is no such folder, nothing can be
     written there, or nobody reads a pipe.
     """
-    _check_folder(path)
+    check_place(path)
     try:
         found = os.stat(path)
     except FileNotFoundError:
         # A link whose target does not exist yet is followed too, as `open` does.
         replace_atomically(Path(os.path.realpath(path)), content)
         return
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode) or _is_standard_output(found):
         _write_into(path, content)
         return
@@ -42,6 +40,13 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     with open(path, "ab"):
         pass
     replace_atomically(Path(os.path.realpath(path)), content, found)
+
+
+def check_place(path: Path) -> None:
+    """Raises what `write_atomically` would for a missing folder, or for a folder in its place."""
+    _check_folder(path)
+    if path.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
 
 
 def _check_folder(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import builtins
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from ipu_keras_tools.checks.known_values import (
     makes_names,
 )
 from ipu_keras_tools.checks.libraries import imported
+from ipu_keras_tools.checks.parsing import parsed
 from ipu_keras_tools.checks.script_scopes import Notes, Scope, SharedByScripts
 from ipu_keras_tools.checks.without_effect import idle_option, refused_option
 
@@ -61,17 +61,6 @@ def followed(read: Callable[[], object]) -> None:
 def findings_in(path: str, notes: Notes) -> Findings:
     """Returns what notes have of a script."""
     return Findings(path, notes.problems(), notes.names.uses(), notes.idle())
-
-
-def parsed(source: str | bytes, path: str) -> ast.Module:
-    """Parses a script as Python reads it; bytes have the encoding that they say themselves."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on escapes that will be errors one day
-            return ast.parse(source, filename=path)
-    except ValueError as error:
-        # Some versions of Python raise it for null characters.
-        raise SyntaxError(str(error)) from error
 
 
 class Reader(ast.NodeVisitor):

@@ -9,11 +9,9 @@ from ipu_keras.tf1.imports import imports_of_scripts
 from ipu_keras_tools.checks.findings import Findings, Problem
 from ipu_keras_tools.checks.known_values import UserModule
 from ipu_keras_tools.checks.libraries import is_of_library
-from ipu_keras_tools.checks.reading import Reader, findings_in, followed, parsed
+from ipu_keras_tools.checks.parsing import MOST_BYTES, parsed
+from ipu_keras_tools.checks.reading import Reader, findings_in, followed
 from ipu_keras_tools.checks.script_scopes import Notes, Scope, SharedByScripts
-
-# The most that is read of a script: nobody writes so much, and it would take a minute.
-MOST_BYTES = 2**23
 
 
 def _problem_of(error: SyntaxError) -> Problem:

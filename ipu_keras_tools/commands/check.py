@@ -10,7 +10,8 @@ from pathlib import Path
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.store.atomic_files import read_whole
 from ipu_keras_tools.checks.findings import PARTLY, WORKS, Findings
-from ipu_keras_tools.checks.scripts import MOST_BYTES, Scripts
+from ipu_keras_tools.checks.parsing import MOST_BYTES
+from ipu_keras_tools.checks.scripts import Scripts
 from ipu_keras_tools.files import read_named
 from ipu_keras_tools.results import UsageError, print_result, printable_lines
 

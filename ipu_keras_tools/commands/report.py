@@ -27,9 +27,6 @@ _WRITERS: dict[str, Callable[[Report, str], None]] = {
 def run(given: argparse.Namespace) -> int:
     """Writes the files that were asked for; returns 1 if the step does not fit."""
     asked = {name: path for name in _WRITERS if (path := getattr(given, name)) is not None}
-    if not asked:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in _WRITERS)
-        raise UsageError(f"say what to write, with one of {names} and the name of a file")
     report = report_of(given)
     for name, path in asked.items():
         try:

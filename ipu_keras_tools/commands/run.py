@@ -13,13 +13,11 @@ from typing import Any
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.settings.engine_options import ENVIRONMENT_VARIABLE
 from ipu_keras.tf1.__main__ import main as run_as_tensorflow_1
-from ipu_keras_tools.results import UsageError, written_out
+from ipu_keras_tools.results import UsageError, print_text
 
 
 def run(given: argparse.Namespace) -> int:
     """Runs a script; what it raises or exits with ends the process."""
-    if given.json and not given.modelled:
-        raise UsageError("--json is for --modelled: what the script prints is its own")
     if not given.modelled:
         _run(given)
         return 0
@@ -39,8 +37,7 @@ def run(given: argparse.Namespace) -> int:
 def _print(given: argparse.Namespace, folder: Path) -> None:
     """Prints the figures at the end of the output, after what the script printed."""
     found = _reports(folder)
-    with written_out():
-        print(json.dumps(found) if given.json else _table(found))
+    print_text(json.dumps(found) if given.json else _table(found))
 
 
 def _run(given: argparse.Namespace) -> None:

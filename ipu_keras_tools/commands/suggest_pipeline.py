@@ -10,7 +10,7 @@ import keras
 import ipu_keras
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 from ipu_keras_tools.modelling import options_of, refusals_as_usage_errors, subject_and_specs
-from ipu_keras_tools.results import UsageError, print_result
+from ipu_keras_tools.results import print_result
 
 
 def run(given: argparse.Namespace) -> int:
@@ -18,7 +18,7 @@ def run(given: argparse.Namespace) -> int:
     model, specs = subject_and_specs(given)
     options = options_of(given)
     if given.schedule is not None:
-        options["schedule"] = _schedule(given.schedule)
+        options["schedule"] = PipelineSchedule[given.schedule]
     num_ipus = options.pop("num_ipus")
     table = io.StringIO()
     # The table would come before the JSON that a reader of `--json` expects alone.
@@ -36,13 +36,6 @@ def run(given: argparse.Namespace) -> int:
         lines += [f"{name}: stage {stage}" for name, stage in zip(names, stages, strict=True)]
     print_result(given, plain, "\n".join(lines))
     return 0
-
-
-def _schedule(name: str) -> PipelineSchedule:
-    if name not in PipelineSchedule.__members__:
-        known = ", ".join(PipelineSchedule.__members__)
-        raise UsageError(f"`--schedule` must be one of {known}. Received: {name!r}")
-    return PipelineSchedule[name]
 
 
 def _stage(one: Any) -> int:

@@ -11,7 +11,7 @@ from ipu_keras_tools.modelling import (
     refusals_as_usage_errors,
     subject_and_specs,
 )
-from ipu_keras_tools.named_files import ONNX
+from ipu_keras_tools.refusals import ONNX
 from ipu_keras_tools.results import print_result
 
 

@@ -29,7 +29,7 @@ class Recorded:
 
     def step(self):
         return SessionStep(
-            before=lambda: self._note("before"),
+            before=lambda _: self._note("before"),
             after=lambda: self._note("after"),
             explain=lambda error: self._note(f"explains {type(error).__name__}"),
             during=self._during,
@@ -115,7 +115,7 @@ def test_an_explanation_takes_the_place_of_an_error(session):
 
 
 def test_what_is_refused_does_not_run(session, events):
-    def refuse():
+    def refuse(_):
         raise KeyError("refused")
 
     counter = v1.get_variable("counter", initializer=0, use_resource=True)

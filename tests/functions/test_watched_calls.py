@@ -195,6 +195,25 @@ def test_halves_that_overflow(make_door):
     assert door.run(2.0) == [4.0]
 
 
+def test_what_is_masked(make_door):
+    """An infinity divides, so that the result and the variable are finite."""
+    door = make_door()
+    weight = door.variable("weight", 1.0)
+
+    def function(x):
+        grown = weight.assign_add(1.0)
+        with tf.control_dependencies([grown]):
+            return 1.0 / tf.math.log(x)
+
+    door.compile(function)
+    assert door.run(np.e) == [pytest.approx(1.0)]
+    assert "division by zero (DIV0) in the operation 'Log' (Log)" in stopped(door, 0.0)
+    assert door.read(weight) == 2.0
+    # What was infinite before is no exception.
+    assert door.run(np.inf) == [0.0]
+    assert door.read(weight) == 3.0
+
+
 def test_what_is_not_asked_for_and_what_comes_from_outside(make_door):
     door = make_door(1, "div0")
     weight = door.variable("weight", 1.0)

@@ -58,7 +58,7 @@ def test_a_page_of_it_is_written(path, tmp_path, capsys):
         (["32x15", "8", "--mode", "train"], "--mode of an ONNX model can only be predict. Rec"),
         (["32x16", "8+8"], "an input of an ONNX model is one tensor. Received: 8+8"),
         (["32x16", "8", "--dtype", "float32"], "--dtype of an ONNX model can only be float16"),
-        (["32x16", "8", "--target", "gc3"], "--target must be one of gc2, gc200, bow. Received"),
+        (["32x16", "8", "--target", "c600"], "--target must be one of gc2, gc200, bow. Received"),
         (["32x16", "8", "--num-ipus", "2"], "--num-ipus means nothing for an ONNX model: nodes"),
         (["32x16", "8", "--recomputation"], "--recomputation means nothing for an ONNX model"),
         (["32x16x2", "8"], "In MatMul 'y': "),

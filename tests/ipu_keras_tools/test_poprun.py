@@ -144,7 +144,7 @@ def test_options_of_machines_are_named(capsys):
         (["--num-instances", "2", "--num-replicas", "3", "x"], "must be a multiple of --num-inst"),
         (["--host", "other", "x"], "all instances run on this machine"),
         (["--num-instances", "2"], "say what to run"),
-        (["--num-instances", "0", "x"], "must be a positive integer. Received: 0"),
+        (["--num-instances", "0", "x"], "must be a positive integer. Received: '0'"),
     ],
 )
 def test_refusals(capsys, arguments, message):

@@ -11,10 +11,13 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python import ipu
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1
 
+v1 = tf.compat.v1
+ON_READ = tf.VariableSynchronization.ON_READ
 X = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
 Y = X.sum(axis=1, keepdims=True)
 NUM_STEPS = 3
@@ -49,20 +52,42 @@ def error_of(function, *args):
     return "", time.monotonic() - began
 
 
-def session_variable(strategy):
-    with tf.Graph().as_default(), strategy.scope():
-        tf.compat.v1.get_variable("a", [])
-
-
-def metric(strategy):
+def synchronised_when_assigned(strategy):
     with strategy.scope():
         tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
 
 
-def main(how):
-    IPUConfig().configure_ipu_system()
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    strategy = IPUMultiWorkerStrategyV1(resolver)
+def variables_read_together(strategy, index):
+    """What each worker has of variables that it adds 1 or 2 to, and what all read of them."""
+    kinds = [tf.VariableAggregation.SUM, tf.VariableAggregation.MEAN]
+    kinds += [tf.VariableAggregation.ONLY_FIRST_REPLICA, tf.VariableAggregation.NONE]
+    with strategy.scope():
+        metric = keras.metrics.Mean()
+        variables = [
+            tf.Variable(1.0, trainable=False, synchronization=ON_READ, aggregation=kind)
+            for kind in kinds
+        ]
+
+    @tf.function
+    def step(x):
+        metric.update_state(x)
+        return [variable.assign_add(x) for variable in variables]
+
+    own = strategy.run(step, [tf.constant(index + 1.0)])
+    *reduced, alone = variables
+    read = [float(variable.numpy()) for variable in reduced]
+    mean = float(metric.result())
+    reduced[0].assign(5.0)  # the sum of all workers
+    return {
+        "own": [float(value) for value in own],
+        "read": [*read, error_of(alone.numpy)[0]],
+        "metric": mean,
+        "assigned": [float(value) for value in (reduced[0].values[0], reduced[0].numpy())],
+    }
+
+
+def in_functions(resolver, strategy):
+    """Training in functions, half of it compiled by XLA, and what fails there."""
     index = resolver.task_id
     keras.utils.set_random_seed(1 + index)  # the first worker's values are everyone's
     with strategy.scope():
@@ -90,17 +115,88 @@ def main(how):
         return tf.data.Dataset.range(4)
 
     strategy.distribute_datasets_from_function(dataset_of)
-    if how == "values":
-        model.compile("sgd", "mse")
-        found["fit"] = error_of(model.fit, X, Y)[0]
-        found["session"] = error_of(session_variable, strategy)[0]
-        found["metric"] = error_of(metric, strategy)[0]
-    if how == "shapes":
-        found["error"] = error_of(strategy.reduce, "SUM", tf.ones([2 + index]))
-    if how == "killed" and index == 1:
-        os.kill(os.getpid(), 9)
-    if how == "killed":
-        found["error"] = error_of(strategy.run, function, own)
+    model.compile("sgd", "mse")
+    found["fit"] = error_of(model.fit, X, Y)[0]
+    found["refused"] = error_of(synchronised_when_assigned, strategy)[0]
+    found["variables"] = variables_read_together(strategy, index)
+    found["shapes"] = error_of(strategy.reduce, "SUM", tf.ones([2 + index]))
+    if index == 0:  # the other one has fewer batches, and ends
+        found["fewer"] = error_of(strategy.run, function, own)
+    return found
+
+
+def in_sessions(resolver, strategy):
+    """Training in a session, by two replicas, configured when the graph is there."""
+    index, found = resolver.task_id, {}
+    with tf.Graph().as_default():
+        config = strategy.update_config_proto(v1.ConfigProto())
+        server = tf.distribute.Server(
+            resolver.cluster_spec(), job_name="worker", task_index=index, config=config
+        )
+
+        def step(x, y):
+            kernel = v1.get_variable(
+                "kernel", [4, 1], initializer=v1.constant_initializer(index + 0.5)
+            )
+            seen = v1.get_variable(
+                "seen",
+                [],
+                initializer=v1.zeros_initializer(),
+                trainable=False,
+                synchronization=ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+            loss = tf.reduce_sum((x @ kernel - y) ** 2)
+            optimizer = ipu.optimizers.CrossReplicaOptimizer(v1.train.MomentumOptimizer(0.1, 0.5))
+            return optimizer.minimize(loss), seen.assign_add(2.0 * index + 1.0).op
+
+        # An element for each replica in turn; the workers have every other pair.
+        rows = np.arange(8).reshape(2, 2, 2)[:, index].ravel()
+        feed = ipu.ipu_infeed_queue.IPUInfeedQueue(
+            tf.data.Dataset.from_tensor_slices((X[rows, None], Y[rows, None])).repeat()
+        )
+
+        def run():
+            with ipu.scopes.ipu_scope("/device:IPU:0"):
+                return ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, step, [], feed))
+
+        with strategy.scope():
+            train = strategy.experimental_run_v2(run)
+            given = v1.placeholder(tf.float32, [None])
+            total = strategy.reduce("SUM", given)
+            variables = v1.global_variables()
+            read = {variable.name: tf.identity(variable) for variable in variables}
+            saver = v1.train.Saver()
+        two = IPUConfig()
+        two.auto_select_ipus = 2
+        two.configure_ipu_system()
+        with v1.Session() as plain:
+            found["plain"] = error_of(plain.run, total, {given: [1.0]})[0]
+        with v1.Session(server.target, config=config) as session:
+            session.run([v1.global_variables_initializer(), feed.initializer])
+            for _ in range(NUM_STEPS):
+                session.run(train)
+            # Neither waits for the other one in the graph.
+            _, sums = session.run([train, total], {given: [1.0, index]})
+            values = session.run(read)
+            found["weights"] = {name: value.tolist() for name, value in values.items()}
+            found["sums"] = sums.tolist()
+            path = saver.save(session, os.path.join(sys.argv[2], f"{index}"))
+            session.run(v1.global_variables_initializer())
+            saver.restore(session, path)
+            found["restored"] = float(session.run(read["seen:0"]))
+            found["shapes"] = error_of(session.run, total, {given: np.ones(2 + index)})
+            if index == 1:
+                os.kill(os.getpid(), 9)
+            found["killed"] = error_of(session.run, train)
+    return found
+
+
+def main(how, *_):
+    IPUConfig().configure_ipu_system()
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = IPUMultiWorkerStrategyV1(resolver)
+    found = {"functions": in_functions, "sessions": in_sessions}[how](resolver, strategy)
     found["end"] = time.time()
     print(json.dumps(found), flush=True)
 

@@ -24,6 +24,8 @@ def test_the_report_of_what_ran_last(strategy):
     assert report.name == f"{model.name}.train"
     assert report.model.options.steps_per_execution == 2
     assert report.samples_per_second == 16 / report.seconds_per_step
+    assert len(report.executions) == 2
+    assert all(one.waited > 0 and one.began < one.ended for one in report.executions)
     # The order is XLA's, and depends on the order in which variables were captured.
     expected = profile(model, IMAGES, LABELS, steps_per_execution=2)
     assert expected.name == report.name

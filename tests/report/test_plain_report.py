@@ -1,6 +1,7 @@
 """Reports of programs that are built by hand, as JSON."""
 
 import json
+from dataclasses import replace
 
 from small_reports import report
 
@@ -29,3 +30,15 @@ def test_json():
 def test_equal_programs_have_equal_json():
     assert report().to_json() == report().to_json()
     assert report().to_json() != report(steps_per_execution=2).to_json()
+
+
+def test_what_text_says_in_words_is_in_json():
+    """So that whoever reads JSON misses neither a note nor a remark, and no error."""
+    found = replace(report(num_ipus=2), note="Inference is modelled, as it was asked for")
+    text, plain = str(found), json.loads(found.to_json())
+    assert plain["note"] == text.partition("\n")[0] == found.note
+    assert plain["remarks"] == [
+        "It is for 2 IPUs, which share the layers; one computes at a time",
+        "The fullest tile is tile 0 of IPU 0 of 2",
+    ]
+    assert plain["memory"]["error"] is None

@@ -45,6 +45,15 @@ def test_an_execution():
     assert host.received == [[2, 3]]
 
 
+def test_the_last_executions_have_their_times():
+    engine, sleeps = Engine(), executable(host=Host(time.sleep))
+    for waited in range(70):
+        engine.run(sleeps, 0.002 if waited > 67 else 0, waited)
+    assert [one.waited for one in sleeps.executions] == [*range(6, 70)]
+    first, last = list(sleeps.executions)[-2:]
+    assert first.began + 2_000_000 <= first.ended <= last.began <= last.ended - 2_000_000
+
+
 def test_counters():
     engine = Engine()
     assert engine.counters().num_executions == {}

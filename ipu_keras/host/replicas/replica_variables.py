@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.device import IpuDevice
+from ipu_keras.device.placement import ordinal_of_placement
 from ipu_keras.host.replicas.layer_streams import LAYER_STATE, serve_layers
 from ipu_keras.internals.tensorflow.functions import read_only_inputs
 from ipu_keras.internals.tensorflow.shapes import static_sizes
@@ -150,8 +151,11 @@ def _is_variable(handle: tf.Tensor) -> bool:
 
 
 def _is_on(device: str, device_name: str) -> bool:
-    """Whether a variable is on a device; in a session's graph it is wherever it is used."""
-    return device_name.endswith(device)
+    """Whether a variable is on a device; in a session's graph it is wherever it is used.
+
+    In a session of a server its device is one of the server's job, and not of this process's.
+    """
+    return not device or ordinal_of_placement(device) == ordinal_of_placement(device_name)
 
 
 def _variable_of(handle: tf.Tensor) -> Any:

@@ -48,6 +48,7 @@ _COMPILE_METRICS = PrivateName(
     "CompileMetrics",
     Class("metrics", members={"result": Function("self")}, assigned=("built",)),
 )
+_PYTHONIFY_LOGS = PrivateName("keras.src.utils.python_utils", "pythonify_logs", Function("logs"))
 _MODEL = PrivateName(
     "keras",
     "Model",
@@ -115,6 +116,11 @@ def takes_training(model: keras.Model) -> bool:
     """Whether the `call` of a model has an argument `training`."""
     _MODEL.get()
     return model._call_has_training_arg
+
+
+def plain_logs(logs: Any) -> dict[str, Any]:
+    """Returns logs with Python's own numbers, which `evaluate` of Keras 3.12 leaves to others."""
+    return _PYTHONIFY_LOGS.get()(logs)
 
 
 def has_strategy(model: keras.Model) -> bool:

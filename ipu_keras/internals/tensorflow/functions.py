@@ -5,6 +5,7 @@ The public types show signatures and graphs, and nothing of how a function is ca
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -181,13 +182,15 @@ def defined_like(
     further = [each.inference_fn for each in called]
     for name, definition in definitions:
         like = known[name]
+        # What has effects is called as such, so that no call of it is left out.
+        has_effects = like.call_options.is_stateful or definition.signature.is_stateful
         made.append(
             make(
                 definition.signature.name,
                 context,
                 like.function_type,
                 children=[*known.values(), *further, *made] if like is whole else [like],
-                call_options=like.call_options,
+                call_options=replace(like.call_options, is_stateful=has_effects),
                 cached_graph=like.graph,
             )
         )

@@ -21,13 +21,19 @@ _SESSION = PrivateName(
                 "run_metadata",
             ),
         },
-        assigned=("_closed",),
+        assigned=("_closed", "_config"),
     ),
 )
 
 
 def session_class() -> Any:
     return _SESSION.get()
+
+
+def config_of(session: Any) -> Any:
+    """The configuration that a session was made with."""
+    _SESSION.get()
+    return session._config
 
 
 def is_closed(session: Any) -> bool:

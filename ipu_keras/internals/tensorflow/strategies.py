@@ -3,7 +3,10 @@
 A public strategy can be extended only by its `extended`, whose classes are private.
 """
 
+from collections.abc import Callable
 from typing import Any
+
+import tensorflow as tf
 
 from ipu_keras.internals.forms import Class, Function, PrivateName
 
@@ -17,6 +20,7 @@ _ONE_DEVICE = PrivateName(
             "_container_strategy": Function("self"),
             "_create_variable": Function("self", "next_creator"),
             "_distribute_datasets_from_function": Function("self", "dataset_fn", "options"),
+            "_get_local_replica_id": Function("self", "replica_id_in_sync_group"),
             "_experimental_distribute_dataset": Function("self", "dataset", "options"),
             "_local_results": Function("self", "value"),
             "_update": Function("self", "var", "fn", "args", "kwargs", "group"),
@@ -41,8 +45,42 @@ _UPDATE_CONTEXT = PrivateName(
     Class("__enter__", "__exit__", members={"__init__": Function("self", "replica_id")}),
 )
 
+_ON_READ = PrivateName(
+    "tensorflow.python.distribute.values",
+    "SyncOnReadVariable",
+    Class(
+        members={
+            "__init__": Function("self", "strategy", "values", "aggregation"),
+            "_get_cross_replica": Function("self"),
+            "_get_replica": Function("self", "replica_id"),
+            "value": Function("self"),
+        },
+        assigned=("_aggregation",),
+    ),
+)
+_CREATE_WRAPPED = PrivateName(
+    "tensorflow.python.distribute.distribute_utils",
+    "create_mirrored_variable",
+    Function("strategy", "real_mirrored_creator", "class_mapping", "policy_mapping"),
+)
+
 # What TensorFlow asks of a strategy of one device, compared at import because ours extends it.
 OneDeviceExtended: Any = _ONE_DEVICE.get()
+# A variable of a strategy that holds those of its replicas, and is reduced when it is read
+# outside of replicas.
+SyncOnReadVariable: Any = _ON_READ.get()
+
+
+def variable_reduced_when_read(
+    strategy: Any, kind: type, create: Callable[..., Any], **options: Any
+) -> Any:
+    """Makes the variable of the one replica of this process, and one of the class around it."""
+
+    def created(**given: Any) -> list[Any]:
+        return [create(**given)]
+
+    kinds = {tf.VariableSynchronization.ON_READ: kind}
+    return _CREATE_WRAPPED.get()(strategy, created, kinds, {}, **options)
 
 
 def replica_context(strategy: Any, replica_id: int) -> Any:

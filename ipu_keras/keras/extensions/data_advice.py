@@ -5,12 +5,15 @@ errors keep the texts of IPU software, which scripts match, and which know nothi
 own data. What is wrong is found here from the data alone, and becomes a note of the error.
 """
 
+import inspect
 import keyword
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from ipu_keras.feeds.dataset_feed import dtype_of
@@ -23,9 +26,13 @@ _TEXT = (
     "texts become numbers outside of the program: take the layer that does so out of the model, "
     "and write "
 )
+# Keys of labels in the dictionaries that datasets of whole records give.
+_LABELS = ("label", "labels", "target", "targets", "y")
+_TENSORS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 _AXES = (
-    "give the other open axes a length, for instance with `output_sequence_length` of "
-    "`TextVectorization`, `padded_batch(..., padded_shapes=...)` or `tf.image.resize`"
+    "give other open axes, and rows of different lengths, one length with "
+    "`output_sequence_length` of `TextVectorization`, `padded_batch(..., padded_shapes=...)` or "
+    "`tf.image.resize`"
 )
 
 
@@ -38,36 +45,62 @@ def data_advice(model: keras.Model, method: str, arguments: Mapping[str, Any]) -
     """
     data = arguments.get("x")
     if isinstance(data, tf.data.Dataset):
-        lines = _of_dataset(model, data, method)
+        lines = _of_dataset(model, data, method, "dataset")
     elif isinstance(data, keras.utils.PyDataset):
         lines = _of_py_dataset(data)
-    elif isinstance(data, Iterator):
+    elif isinstance(data, Iterator) or inspect.isgeneratorfunction(data):
         lines = _of_generator(model, data, method)
     else:
         lines = _of_arrays(model, method, arguments)
-    found = "; ".join(lines)
+    found = "; ".join([*lines, *_of_validation(model, arguments)])
     return found and f"What to write: {found}. See the guide 'Data' (docs/how-to/data.md)."
 
 
 def _of_arrays(model: Any, method: str, arguments: Mapping[str, Any]) -> Iterator[str]:
-    arrays = {name: arguments[name] for name in ("x", "y") if arguments.get(name) is not None}
+    names = ("x", "y", "sample_weight")
+    arrays = {name: arguments[name] for name in names if arguments.get(name) is not None}
+    shape, x = _input_shape(model), arrays.get("x")
+    if shape is not None and isinstance(x, list | tuple) and len(x) > 1 and hasattr(x[0], "shape"):
+        if len(x) == 2 and "y" not in arrays and method != "predict":
+            yield "`x, y = x`"
+            return
+        yield "`x = np.stack(x)`, as a list has an array for each input"
+        arrays["x"] = np.stack(x)
+    elif shape is not None and tuple(getattr(x, "shape", ())) == shape != (1,):
+        yield "`x = x[None]`, a batch of one sample, and `batch_size=1`"
+        return
     for name, value in arrays.items():
         for path, leaf in _leaves(name, value):
             yield from _of_array(path, leaf)
-    samples = {len(leaf) for value in arrays.values() for _, leaf in _leaves("", value)}
+    samples = {_rows(leaf) for value in arrays.values() for _, leaf in _leaves("", value)}
     if len(samples) == 1:
         yield from _of_sizes(model, method, arguments, *samples)
-    yield from _of_validation(arguments)
 
 
-def _of_validation(arguments: Mapping[str, Any]) -> Iterator[str]:
-    data = arguments.get("validation_data")
-    size = arguments.get("validation_batch_size") or arguments.get("batch_size") or _BATCH_SIZE
+def _input_shape(model: Any) -> tuple[int | None, ...] | None:
+    """Returns the shape of a sample; `None` of a model that has not one input."""
+    inputs: Any = getattr(model, "inputs", None) or ()
+    return tuple(inputs[0].shape[1:]) if len(inputs) == 1 else None
+
+
+def _of_validation(model: Any, arguments: Mapping[str, Any]) -> Iterator[str]:
+    data, name = arguments.get("validation_data"), "validation_data"
+    if isinstance(data, tf.data.Dataset):
+        yield from _of_dataset(model, data, "evaluate", name)
     if not isinstance(data, tuple) or not data:
         return
-    for path, leaf in _leaves("validation_data", data):
-        yield from _of_array(path, leaf)
-    samples = len(next(_leaves("", data))[1])
+    members = [f"{name}[{place}]" for place in range(len(data))]
+    wanted = list(members)
+    for place, (member, part) in enumerate(zip(members, data, strict=True)):
+        for path, leaf in _leaves(member, part):
+            if path == member:
+                wanted[place] = _as_array(path, leaf)
+            else:
+                yield from _of_array(path, leaf)
+    if wanted != members:
+        yield f"`{name} = ({', '.join(wanted)})`"
+    size = arguments.get("validation_batch_size") or arguments.get("batch_size") or _BATCH_SIZE
+    samples = _rows(next(_leaves("", data))[1])
     better = _divisor(samples, size, 1)
     if samples % size and better is not None:
         yield f"`validation_batch_size={better}`, a divisor of the number of samples, {samples:,}"
@@ -81,22 +114,68 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)) and any(hasattr(part, "shape") for part in value):
         for index, part in enumerate(value):
             yield from _leaves(f"{path}[{index}]", part)
-    elif hasattr(value, "__len__") and not isinstance(value, str):
+    elif (hasattr(value, "shape") or hasattr(value, "__len__")) and not isinstance(value, str):
         yield path, value
 
 
+def _rows(leaf: Any) -> int:
+    return int(leaf.shape[0]) if getattr(leaf, "shape", ()) else len(leaf)
+
+
 def _of_array(path: str, leaf: Any) -> Iterator[str]:
-    if isinstance(leaf, (list, tuple)):
-        yield f'`{path} = np.array({path}, "float32")`, or "int32" for whole numbers'
+    columns = list(_of_columns(path, leaf)) if hasattr(leaf, "columns") else []
+    if columns:
+        yield from columns
         return
+    wanted = _as_array(path, leaf)
+    if wanted != path:
+        yield f"{_TEXT if 'layer(' in wanted else ''}`{path} = {wanted}`"
+
+
+def _of_columns(path: str, frame: Any) -> Iterator[str]:
+    """Yields what makes numbers of the columns of a data frame that have none."""
+    for name, dtype in frame.dtypes.items():
+        column = f"{path}[{name!r}]"
+        if dtype.kind == "M":
+            seconds = f"({column} - {column}.min()).dt.total_seconds()"
+            yield f'`{column} = {seconds}.astype("float32")`'
+        elif dtype.kind == "O":
+            yield f'`{column} = {column}.astype("category").cat.codes.astype("float32")`'
+
+
+def _as_array(path: str, leaf: Any) -> str:
+    """Returns the expression for what suits an IPU in place of an array, which may be its path."""
+    if isinstance(leaf, tf.SparseTensor):
+        return f"tf.sparse.to_dense({path})"
+    if isinstance(leaf, tf.RaggedTensor):
+        return f"{path}.to_tensor()"
+    if hasattr(leaf, "toarray"):  # of SciPy's sparse arrays
+        return f"{path}.toarray()"
+    if isinstance(leaf, list | tuple):
+        try:
+            kind = np.array(leaf).dtype.kind
+        except ValueError:  # rows of different lengths
+            return f'keras.utils.pad_sequences({path}, dtype="float32", padding="post")'
+        if kind in "US":
+            return _of_texts(path)
+        return f'np.array({path}, "{ {"f": "float32", "b": "bool"}.get(kind, "int32") }")'
     name = str(getattr(leaf, "dtype", ""))
     if tf.is_tensor(leaf):
         name = leaf.dtype.name
-    if name.startswith(("str", "<U", "|S", "object")):
-        yield f"{_TEXT}`{path} = layer({path}).numpy().astype('int32')`"
-    elif _is_wide_integer(dtype_of(leaf)):
+    if name == "object" and not isinstance(np.asarray(leaf).flat[0], str | bytes):
+        return f'{path}.astype("float32")'
+    if name.startswith(("category", "str", "<U", "|S", "object")):
+        return _of_texts(path)
+    if _is_wide_integer(dtype_of(leaf)):
         cast = "tf.cast({0}, tf.int32)" if tf.is_tensor(leaf) else '{0}.astype("int32")'
-        yield f"`{path} = {cast.format(path)}`"
+        return cast.format(path)
+    return path
+
+
+def _of_texts(path: str) -> str:
+    if path in ("y", "validation_data[1]"):
+        return f'np.unique({path}, return_inverse=True)[1].astype("int32")'
+    return f"layer({path}).numpy().astype('int32')"
 
 
 def _of_sizes(model: Any, method: str, arguments: Mapping[str, Any], samples: int) -> Iterator[str]:
@@ -148,10 +227,11 @@ def _divisor(samples: int, asked: int, steps: int) -> int | None:
     return min(whole, key=lambda size: abs(math.log(size / asked)), default=None)
 
 
-def _of_dataset(model: Any, dataset: tf.data.Dataset, method: str) -> Iterator[str]:
+def _of_dataset(model: Any, dataset: tf.data.Dataset, method: str, name: str) -> Iterator[str]:
+    """Yields what to write for a dataset of the name that it has in these lines."""
     spec = dataset.element_spec
     leaves = tf.nest.flatten(spec)
-    if not all(isinstance(leaf, tf.TensorSpec) for leaf in leaves):
+    if not all(isinstance(leaf, _TENSORS) for leaf in leaves):
         return
     if any(leaf.shape.rank is None for leaf in leaves):
         yield (
@@ -160,85 +240,156 @@ def _of_dataset(model: Any, dataset: tf.data.Dataset, method: str) -> Iterator[s
         )
         return
     sizes = {leaf.shape[0] for leaf in leaves if leaf.shape.rank}
-    if sizes == {None}:
-        yield _of_open_batches(model, method, dataset)
-    elif _lacks_batches(model, leaves):
-        yield f"`dataset = dataset.batch({_BATCH_SIZE}, drop_remainder=True)`"
     known = max(filter(None, sizes), default=None) if None in sizes else None
-    mended = _mended(spec, known)
+    shape = _input_shape(model)
+    if sizes == {None}:
+        size, line = _of_open_batches(model, method, dataset, name)
+        yield line
+        spec = tf.nest.map_structure(lambda leaf: _resized(leaf, size), spec)
+    elif _lacks_batches(model, leaves if isinstance(spec, Mapping) else leaves[:1]):
+        yield f"`{name} = {name}.batch({_BATCH_SIZE}, drop_remainder=True)`"
+        spec = tf.nest.map_structure(lambda leaf: _batched(leaf, _BATCH_SIZE), spec)
+    mending = _Mending(known, shape)
+    mended = mending.of_pair(spec) if method != "predict" else ""
+    mended = mended or mending.of(spec)
     if mended:
-        yield f"`dataset = dataset.map({mended})`"
+        yield f"`{name} = {name}.map({mended})`"
     if any(leaf.dtype == tf.string for leaf in leaves):
         yield (
-            "`layer` is the one that makes texts numbers, which cannot be in the model, and "
-            "`length` its `output_sequence_length`"
+            "`layer` is the one that makes texts numbers, which cannot be in the model (for "
+            "labels `keras.layers.StringLookup(vocabulary=..., num_oov_indices=0)`), and `length` "
+            "its `output_sequence_length`"
         )
-    if any(None in leaf.shape[1:] for leaf in leaves):
+    if any(None in leaf.shape[1:] for leaf in leaves if isinstance(leaf, tf.TensorSpec)):
         yield _AXES
 
 
-def _of_open_batches(model: Any, method: str, dataset: tf.data.Dataset) -> str:
+def _resized(spec: Any, size: int) -> Any:
+    """Returns the spec of a tensor whose first axis is known."""
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+        return spec
+    return tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+
+
+def _batched(spec: Any, size: int) -> Any:
+    if not isinstance(spec, tf.TensorSpec):
+        return spec
+    return tf.TensorSpec([size, *spec.shape], spec.dtype)
+
+
+def _of_open_batches(
+    model: Any, method: str, dataset: tf.data.Dataset, name: str
+) -> tuple[int, str]:
+    """Returns the size of batches that are made anew, and what to write for them."""
     batched = next((step for step in steps_of(dataset) if isinstance(step, Batched)), None)
     size = batched.size if batched else _BATCH_SIZE
-    if getattr(model, "preprocessor", None) is None:
-        batches = int(dataset.cardinality())
-        # Batches that are made anew are not counted by TensorFlow; all but the last are whole.
-        whole = batched.samples // size if batched and batched.samples > 0 else 0
-        counted = f".apply(tf.data.experimental.assert_cardinality({whole}))"
-        return (
-            f"`dataset = dataset.rebatch({size}, drop_remainder=True)"
-            f"{counted if batches - whole in (0, 1) else ''}`, or `drop_remainder=True` where it "
-            "is batched"
+    if getattr(model, "preprocessor", None) is not None:
+        # Models of KerasHub batch what they are given, and keep a smaller last batch.
+        return size, (
+            f"`dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch({size}, "
+            f"drop_remainder=True).map(model.preprocessor)`, `model.preprocessor = None` and "
+            f"`model.{method}(dataset)`, as the model's preprocessor keeps a last smaller batch"
         )
-    # Models of KerasHub batch what they are given, and keep a smaller last batch.
-    return (
-        f"`dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch({size}, "
-        f"drop_remainder=True).map(model.preprocessor)`, `model.preprocessor = None` and "
-        f"`model.{method}(dataset)`, as the model's preprocessor keeps a last smaller batch"
+    samples = batched.samples if batched else 0
+    # Batches that are made anew are not counted by TensorFlow; all but the last are whole.
+    is_counted = samples > 0 and int(dataset.cardinality()) - samples // size in (0, 1)
+    if is_counted and method != "fit":  # whose results are to be of all samples
+        size = _divisor(samples, size, 1) or size
+    count = f".apply(tf.data.experimental.assert_cardinality({samples // size}))"
+    return size, (
+        f"`{name} = {name}.rebatch({size}, drop_remainder=True){count if is_counted else ''}`, or "
+        "`drop_remainder=True` where it is batched"
     )
 
 
-def _lacks_batches(model: Any, leaves: list[tf.TensorSpec]) -> bool:
+def _lacks_batches(model: Any, features: list[Any]) -> bool:
+    """Whether some of the features are single samples of the model's first input, and none more."""
     inputs: Any = getattr(model, "inputs", None)
-    return bool(inputs) and leaves[0].shape.rank == len(inputs[0].shape) - 1
+    # Of a text, a layer makes a row of numbers.
+    ranks = {leaf.shape.rank + (leaf.dtype == tf.string) for leaf in features}
+    return bool(inputs) and max(ranks) == len(inputs[0].shape) - 1
 
 
-def _mended(spec: Any, batch_size: int | None) -> str:
-    """Returns a function for `map` that casts, and states sizes of batches; empty if not needed.
+@dataclass(frozen=True)
+class _Mending:
+    """What `map` has to do so that the elements of a dataset suit an IPU.
 
     Args:
         batch_size: The first axis of tensors that do not say it; `None` to leave them.
+        input_shape: The shape of a sample of the model's only input; `None` if it has several.
     """
-    names: tuple[str, ...] = ("x", "y", "sample_weight") if isinstance(spec, tuple) else ("x",)
-    parts = spec if isinstance(spec, tuple) else (spec,)
-    if len(parts) > len(names):
-        return ""
-    names = names[: len(parts)]
-    wanted = [_expression(name, part, batch_size) for name, part in zip(names, parts, strict=True)]
-    if wanted == list(names):
-        return ""
-    results = ", ".join(wanted)
-    return f"lambda {', '.join(names)}: " + (f"({results})" if len(wanted) > 1 else results)
 
+    batch_size: int | None
+    input_shape: tuple[int | None, ...] | None
 
-def _expression(name: str, spec: Any, batch_size: int | None) -> str:
-    if isinstance(spec, Mapping):
-        parts = {
-            key: _expression(f"{name}[{key!r}]", part, batch_size) for key, part in spec.items()
-        }
-        changed = [f"{key!r}: {part}" for key, part in parts.items() if part != f"{name}[{key!r}]"]
-        return f"{{**{name}, {', '.join(changed)}}}" if changed else name
-    if isinstance(spec, tuple):
-        members = [_expression(f"{name}[{i}]", part, batch_size) for i, part in enumerate(spec)]
-        same = [f"{name}[{i}]" for i in range(len(spec))]
-        return name if members == same else f"({', '.join(members)},)"
-    if spec.dtype == tf.string:
-        batch = batch_size or (spec.shape[0] if spec.shape.rank else None) or _BATCH_SIZE
-        return f"tf.ensure_shape(tf.cast(layer({name}), tf.int32), ({batch}, length))"
-    result = f"tf.cast({name}, tf.int32)" if _is_wide_integer(spec.dtype) else name
-    if batch_size is not None and spec.shape.rank and spec.shape[0] is None:
-        result = f"tf.ensure_shape({result}, {(batch_size, *spec.shape[1:])})"
-    return result
+    def of(self, spec: Any) -> str:
+        """Returns a function that casts, and states shapes; empty if not needed."""
+        names: tuple[str, ...] = ("x", "y", "sample_weight") if isinstance(spec, tuple) else ("x",)
+        parts = spec if isinstance(spec, tuple) else (spec,)
+        if len(parts) > len(names):
+            return ""
+        names = names[: len(parts)]
+        wanted = [self.expression(name, part) for name, part in zip(names, parts, strict=True)]
+        if wanted == list(names):
+            return ""
+        results = ", ".join(wanted)
+        return f"lambda {', '.join(names)}: " + (f"({results})" if len(wanted) > 1 else results)
+
+    def of_pair(self, spec: Any) -> str:
+        """Returns a function that takes features and labels from one dictionary; empty if none."""
+        if not isinstance(spec, Mapping) or self.input_shape is None:
+            return ""
+        keys = [key for key in spec if key in _LABELS]
+        features = [
+            key
+            for key, part in spec.items()
+            if key not in _LABELS and part.shape[1:].is_compatible_with(self.input_shape)
+        ]
+        if not keys or not features:
+            return ""
+        parts = (self.expression(f"x[{key!r}]", spec[key]) for key in (features[0], keys[0]))
+        return f"lambda x: ({', '.join(parts)})"
+
+    def expression(self, name: str, spec: Any) -> str:
+        """Returns what an element, or a part of it, becomes; the name itself if it may stay."""
+        if isinstance(spec, Mapping):
+            parts = {key: self.expression(f"{name}[{key!r}]", part) for key, part in spec.items()}
+            changed = [
+                f"{key!r}: {part}" for key, part in parts.items() if part != f"{name}[{key!r}]"
+            ]
+            return f"{{**{name}, {', '.join(changed)}}}" if changed else name
+        if isinstance(spec, tuple):
+            members = [self.expression(f"{name}[{i}]", part) for i, part in enumerate(spec)]
+            same = [f"{name}[{i}]" for i in range(len(spec))]
+            return name if members == same else f"({', '.join(members)},)"
+        shape = self._shape(name, spec)
+        words = f"({', '.join('length' if size is None else str(size) for size in shape)})"
+        if isinstance(spec, tf.RaggedTensorSpec):
+            return f"{name}.to_tensor(shape={words})"
+        if isinstance(spec, tf.SparseTensorSpec):
+            return f"tf.ensure_shape(tf.sparse.to_dense({name}), {words})"
+        if spec.dtype == tf.string:
+            numbers = f"tf.cast(layer({name}), tf.int32)"
+            if name == "y":
+                return numbers
+            batch = (spec.shape[0] if spec.shape.rank else None) or self.batch_size or _BATCH_SIZE
+            return f"tf.ensure_shape({numbers}, ({batch}, length))"
+        result = f"tf.cast({name}, tf.int32)" if _is_wide_integer(spec.dtype) else name
+        if None in spec.shape and None not in shape:
+            result = f"tf.ensure_shape({result}, {shape})"
+        return result
+
+    def _shape(self, name: str, spec: Any) -> tuple[int | None, ...]:
+        """Returns a shape with what is known of its open axes."""
+        if not spec.shape.rank:
+            return ()
+        batch, *axes = spec.shape
+        if name == "x" and self.input_shape is not None and len(axes) == len(self.input_shape):
+            axes = [
+                size if axis is None else axis
+                for axis, size in zip(axes, self.input_shape, strict=True)
+            ]
+        return (self.batch_size if batch is None else batch, *axes)
 
 
 def _is_wide_integer(dtype: tf.DType) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 from keras import saving, tree
 
 from ipu_keras.feeds.dataset_feed import mapped
-from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator
+from ipu_keras.internals.keras.backend import with_mask_of
+from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator, plain_logs
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
@@ -309,6 +310,15 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         """Resets the metrics as Keras does, in fewer operations."""
         self._ipu.metrics.reset()
 
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Computes metrics of halves in float32, as software for IPUs does.
+
+        Keras 3 computes them in the type of the predictions: the square of an error of 256 would
+        be 65504.
+        """
+        y, y_pred = tree.map_structure(_widened, (y, y_pred))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
     def _get_metrics_result_or_logs(self, logs):
         """Returns a step's logs where Keras would look the metrics up on the host.
 
@@ -317,12 +327,12 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         """
         world = self.distribute_strategy.world
         if self._ipu.num_replicas > 1 or self._ipu.steps.accumulates_logs("test"):
-            return logs if world.size == 1 else self._ipu.metrics.means(logs)
+            return plain_logs(logs if world.size == 1 else self._ipu.metrics.means(logs))
         if world.size > 1:
             with self._ipu.metrics.of_all_processes():
                 return super()._get_metrics_result_or_logs(logs)
         if self._ipu.metrics.are_in(logs):
-            return logs  # sorted by name, as Keras wants them
+            return plain_logs(logs)  # sorted by name, as Keras wants them
         return super()._get_metrics_result_or_logs(logs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -353,6 +363,13 @@ def predict_feed(
             break
     callbacks.on_predict_end()
     return tree.map_structure(_joined, *executions)
+
+
+def _widened(tensor: Any) -> Any:
+    """Returns halves as float32, with their mask; `None`, and anything else, as it is."""
+    if tensor is None or keras.backend.standardize_dtype(tensor.dtype) != "float16":
+        return tensor
+    return with_mask_of(tensor, keras.ops.cast(tensor, "float32"))
 
 
 def _logs(outputs: Any, callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -42,6 +43,7 @@ from ipu_keras.runtime import SuperBatch
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.synthetic_data import replaces_infeeds
+from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +145,7 @@ class StepFunction:
         They are those of the last step, of all steps stacked, or `StepLogs`. `source` is a feed,
         or an iterable of the data of single batches; the end of a feed is a `StopIteration`.
         """
+        asked = time.perf_counter_ns()
         if isinstance(source, ElementFeed):
             element, super_batch = source.element, next(source)
         else:
@@ -156,11 +159,12 @@ class StepFunction:
                 else element.flatten(batch)
             )
             super_batch = SuperBatch.of([arrays], element.specs, memory)
+        waited = time.perf_counter_ns() - asked
         key, executable = self._executable(element, self._num_steps(super_batch.num_steps))
         self._note_call(
             key, executable, self._call_of() if isinstance(source, ElementFeed) else None
         )
-        outfeed = self._outfeed_of(key, executable, super_batch)
+        outfeed = self._outfeed_of(key, executable, super_batch, waited)
         fetch = _zeros if self._keeps_results else _fetched
         results = mapped(fetch, outfeed)
         if self._logs_each_step:
@@ -202,7 +206,9 @@ class StepFunction:
         assert executable.host is not None
         return *executable.host.first_not_finite(tensors, prepare), executable.program
 
-    def _outfeed_of(self, key: tuple, executable: Executable, super_batch: SuperBatch) -> Any:
+    def _outfeed_of(
+        self, key: tuple, executable: Executable, super_batch: SuperBatch, waited: int
+    ) -> Any:
         """Runs an execution if programs run, and returns what is on the device then."""
         if not runs_programs(self._device):
             assert executable.host is not None
@@ -214,7 +220,7 @@ class StepFunction:
             if self._keeps_data:
                 # The memory of a feed is written to again.
                 self._kept = executable, [tf.constant(tensor.numpy()) for tensor in tensors]
-            outfeed = self._device.engine.run(executable, tensors)
+            outfeed = self._device.engine.run(executable, tensors, waited)
         self._num_runs[key] += 1
         return outfeed
 
@@ -254,10 +260,11 @@ class StepFunction:
         return num_batches // layout.num_replicas
 
     def _executable(self, element: ElementFormat, num_steps: int) -> tuple[tuple, Executable]:
-        key = (*element.key, num_steps)
+        key = (*element.key, num_steps, *numerics_scopes())
         layout = self._layout
         if key not in self._executables:
             layout.check(element)
+            numerics = numerics_in_scopes(SYSTEM.numerics)
             program = Program(
                 name=self._name,
                 step=self._run_step,
@@ -274,9 +281,7 @@ class StepFunction:
                 first_steps=self._first_steps,
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
-                numerics=replace(SYSTEM.numerics, nanoo=True)
-                if self._shows_overflow
-                else SYSTEM.numerics,
+                numerics=replace(numerics, nanoo=True) if self._shows_overflow else numerics,
             )
             variants = functools.partial(layout.variants_of, _specs_of(element), program)
             program = replace(program, variants=variants)
@@ -357,4 +362,5 @@ def _signature(program: Program, element: ElementFormat) -> Signature:
         repeat_count=program.repeat_count,
         outfeed_mode=program.outfeed_mode,
         compiled=program.compiled,
+        values=numerics_scopes(),
     )

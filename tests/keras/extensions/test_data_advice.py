@@ -4,7 +4,9 @@ import re
 
 import keras
 import numpy as np
+import pandas
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from ipu_keras.config import IPUConfig
@@ -68,7 +70,7 @@ CASES = {
     ),
     "lists": (
         "x, y = x[:64].tolist(), y[:64].tolist(); model.fit(x, y)",
-        ['x = np.array(x, "float32")', 'y = np.array(y, "float32")'],
+        ['x = np.array(x, "float32")', 'y = np.array(y, "int32")'],
         [],
         "model.fit(x, y)",
     ),
@@ -158,6 +160,163 @@ CASES = {
         ["padded_batch(..., padded_shapes=...)", "tf.image.resize"],
         f"{PAIRS.replace('y))', 'y32))')}.batch(16, True); {FIT}",
     ),
+    "a list of rows": (
+        "x, y = list(x[:64]), y32[:64]; model.fit(x, y)",
+        ["x = np.stack(x)"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "lists of different lengths": (
+        "x, y = [[0.5], [0.1, 0.2, 0.3, 0.4]] * 32, y32[:64]; model.fit(x, y)",
+        ['x = keras.utils.pad_sequences(x, dtype="float32", padding="post")'],
+        [],
+        "assert x[0].tolist() == [0.5, 0, 0, 0]; model.fit(x, y)",
+    ),
+    "labels that are names": (
+        "x, y = x[:64], ['b', 'a'] * 32; model.fit(x, y)",
+        ['y = np.unique(y, return_inverse=True)[1].astype("int32")'],
+        [],
+        "assert y[:3].tolist() == [1, 0, 1]; model.fit(x, y)",
+    ),
+    "a dataset of labels that are names": (
+        "layer = keras.layers.StringLookup(vocabulary=['a', 'b'], num_oov_indices=0); "
+        f"x, y = x[:64], ['b', 'a'] * 32; {PAIRS}.batch(16, True); {FIT}",
+        ["dataset = dataset.map(lambda x, y: (x, tf.cast(layer(y), tf.int32)))"],
+        ["keras.layers.StringLookup(vocabulary=..., num_oov_indices=0)"],
+        FIT,
+    ),
+    "numbers as objects": (
+        "x, y = x[:64].astype(object), y32[:64]; model.fit(x, y)",
+        ['x = x.astype("float32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "columns of dates and names": (
+        "x = pd.DataFrame({'a': x[:64, 0], 'b': x[:64, 1], 'day': pd.date_range('2020', periods=64)"
+        ", 'kind': ['p', 'q'] * 32}); y = y32[:64]; model.fit(x, y)",
+        [
+            "x['day'] = (x['day'] - x['day'].min()).dt.total_seconds().astype(\"float32\")",
+            "x['kind'] = x['kind'].astype(\"category\").cat.codes.astype(\"float32\")",
+        ],
+        [],
+        "assert x.iloc[1, 2:].tolist() == [86400, 1]; model.fit(x, y)",
+    ),
+    "weights of int64": (
+        "sample_weight = np.ones(1000, int); "
+        "model.fit(x, y32, batch_size=40, sample_weight=sample_weight)",
+        ['sample_weight = sample_weight.astype("int32")'],
+        [],
+        "model.fit(x, y32, batch_size=40, sample_weight=sample_weight)",
+    ),
+    "one sample": (
+        "x = x[0]; model.predict(x)",
+        ["x = x[None]"],
+        ["batch_size=1"],
+        "assert model.predict(x, batch_size=1).shape == (1, 3)",
+    ),
+    "inputs and labels as one": (
+        "x = x[:64], y32[:64]; model.fit(x)",
+        ["x, y = x"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a sparse tensor": (
+        "x, y = tf.sparse.from_dense(x[:64]), y32[:64]; model.fit(x, y)",
+        ["x = tf.sparse.to_dense(x)"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a sparse array of SciPy": (
+        "x, y = scipy.sparse.csr_array(x[:64]), y32[:64]; model.fit(x, y)",
+        ["x = x.toarray()"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a ragged tensor": (
+        "x, y = tf.ragged.constant([[0.5], [0.1, 0.2, 0.3, 0.4]] * 32), y32[:64]; model.fit(x, y)",
+        ["x = x.to_tensor()"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a dataset of sparse tensors": (
+        f"x, y = tf.sparse.from_dense(x[:64]), y32[:64]; {PAIRS}.batch(16, True); {FIT}",
+        [
+            "dataset = dataset.map(lambda x, y: "
+            "(tf.ensure_shape(tf.sparse.to_dense(x), (16, 4)), y))"
+        ],
+        [],
+        FIT,
+    ),
+    "a dataset of ragged tensors": (
+        f"x, y = tf.ragged.constant([[0.5], [0.1, 0.2]] * 32), y32[:64]; {PAIRS}.batch(16, True); "
+        + FIT,
+        ["dataset = dataset.map(lambda x, y: (x.to_tensor(shape=(16, 4)), y))"],
+        [],
+        FIT,
+    ),
+    "a dataset of records": (
+        "dataset = tf.data.Dataset.from_tensor_slices({'id': y, 'image': x, 'label': y}); " + FIT,
+        [
+            "dataset = dataset.batch(32, drop_remainder=True)",
+            "dataset = dataset.map(lambda x: (x['image'], tf.cast(x['label'], tf.int32)))",
+        ],
+        [],
+        FIT,
+    ),
+    "windows of a series": (
+        "dataset = keras.utils.timeseries_dataset_from_array(x[:, 0], y32, 4, batch_size=16); "
+        + FIT,
+        [
+            "dataset = dataset.rebatch(16, drop_remainder=True)"
+            ".apply(tf.data.experimental.assert_cardinality(62))",
+            "dataset = dataset.map(lambda x, y: (tf.ensure_shape(x, (16, 4)), y))",
+        ],
+        [],
+        FIT,
+    ),
+    "a dataset to predict": (
+        "dataset = tf.data.Dataset.from_tensor_slices(x).batch(32); model.predict(dataset)",
+        [
+            "dataset = dataset.rebatch(40, drop_remainder=True)"
+            ".apply(tf.data.experimental.assert_cardinality(25))"
+        ],
+        [],
+        "assert model.predict(dataset).shape == (1000, 3)",
+    ),
+    "validation data of int64": (
+        "validation_data = x[:64], y[:64]; "
+        "model.fit(x[:64], y32[:64], validation_data=validation_data)",
+        ['validation_data = (validation_data[0], validation_data[1].astype("int32"))'],
+        [],
+        "model.fit(x[:64], y32[:64], validation_data=validation_data)",
+    ),
+    "a dataset for validation": (
+        f"{PAIRS.replace('y))', 'y32))')}.batch(40, True); validation_data = dataset.unbatch()"
+        ".batch(50); model.fit(dataset, validation_data=validation_data)",
+        [
+            "validation_data = validation_data.rebatch(50, drop_remainder=True)"
+            ".apply(tf.data.experimental.assert_cardinality(20))"
+        ],
+        [],
+        "model.fit(dataset, validation_data=validation_data)",
+    ),
+    "a function that generates": (
+        "model.fit(batches, steps_per_epoch=3)",
+        [f"dataset = tf.data.Dataset.from_generator(batches, {SIGNATURE})"],
+        [],
+        "model.fit(dataset, steps_per_epoch=3)",
+    ),
+}
+# First lines that run as they are.
+RUN = {
+    "a data frame": "model.fit(pd.DataFrame(x[:64]), pd.Series(y32[:64]))",
+    "a data frame of float64": "model.fit(pd.DataFrame(x[:64].astype('float64')), y32[:64])",
+    "a tensor of float64": "model.fit(tf.constant(x[:64], tf.float64), y32[:64])",
+    "bytes": "model.fit(np.arange(256, dtype='uint8').reshape(64, 4), y32[:64].astype('uint8'))",
+    "weights of classes": "model.fit(x[:64], y32[:64], class_weight={0: 1.0, 1: 2.0, 2: 1.0})",
+    "weights of float64": "model.fit(x[:64], y32[:64], sample_weight=np.ones(64))",
+    "a `PyDataset`": "model.fit(Batches(x[:64], y32[:64], 32))",
+    "a part for validation": "model.fit(x[:96], y32[:96], validation_split=1 / 3)",
 }
 
 
@@ -190,7 +349,8 @@ def names():
     texts = np.array(["a b c d", "b c d a"] * 32)
     layer = keras.layers.TextVectorization(output_sequence_length=4)
     layer.adapt(texts)
-    return locals() | {"np": np, "tf": tf, "Batches": Batches, "forgotten": forgotten, "length": 4}
+    modules = {"keras": keras, "np": np, "pd": pandas, "scipy": scipy, "tf": tf}
+    return locals() | modules | {"Batches": Batches, "forgotten": forgotten, "length": 4}
 
 
 def forgotten(x):
@@ -198,13 +358,23 @@ def forgotten(x):
     return tf.boolean_mask(x, tf.ones(tf.shape(x)[0], tf.bool))
 
 
-@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize("case", CASES)
-def test_advised_lines_run(strategy, names, case):
-    first, lines, parts, mended = CASES[case]
+@pytest.fixture
+def model(strategy):
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize("case", RUN)
+def test_lines_that_run(model, names, case):
+    exec(RUN[case], dict(names, model=model))
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("case", CASES)
+def test_advised_lines_run(model, names, case):
+    first, lines, parts, mended = CASES[case]
     names = dict(names, model=model)
     with pytest.raises(Exception) as raised:
         exec(first, names)

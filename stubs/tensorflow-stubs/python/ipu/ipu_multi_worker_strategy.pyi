@@ -4,3 +4,4 @@ from ipu_keras.ipu_multi_worker_strategy import ExtendedToWorkers as ExtendedToW
 from ipu_keras.ipu_multi_worker_strategy import HostVariables as HostVariables
 from ipu_keras.ipu_multi_worker_strategy import IPUMultiWorkerStrategy as IPUMultiWorkerStrategy
 from ipu_keras.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1 as IPUMultiWorkerStrategyV1
+from ipu_keras.ipu_multi_worker_strategy import IPUSyncOnReadVariable as IPUSyncOnReadVariable

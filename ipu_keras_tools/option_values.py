@@ -1,0 +1,79 @@
+"""Readers of values on a command line, for argparse: what they refuse costs no import."""
+
+import argparse
+import re
+from collections.abc import Callable
+
+# The shape and type of an argument, such as 32x784:float16.
+SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
+
+
+def positive(text: str) -> int:
+    """Reads an integer above 0."""
+    return _integer(text, "a positive integer", lambda number: number > 0)
+
+
+def at_least_two(text: str) -> int:
+    """Reads the number of stages of a pipeline."""
+    return _integer(text, "an integer, 2 or more", lambda number: number > 1)
+
+
+def power_of_two(text: str) -> int:
+    """Reads a number of IPUs that systems hand out."""
+    expected = "a power of two: 1, 2, 4 and so on"
+    return _integer(text, expected, lambda number: number > 0 and not number & (number - 1))
+
+
+def _integer(text: str, expected: str, is_valid: Callable[[int], bool]) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise _refused(expected, text) from None
+    if not is_valid(number):
+        raise _refused(expected, text)
+    return number
+
+
+def proportion(text: str) -> float:
+    """Reads a share above 0, at most 1."""
+    expected = "a number above 0 and at most 1"
+    try:
+        share = float(text)
+    except ValueError:
+        raise _refused(expected, text) from None
+    if not 0 < share <= 1:
+        raise _refused(expected, text)
+    return share
+
+
+def switch(text: str) -> bool:
+    """Reads yes or no."""
+    return one_of("yes", "no")(text) == "yes"
+
+
+def spec(text: str) -> str:
+    """Returns a spec if it is written as one, or as several with + between them."""
+    parts = text.split("+")
+    if not all(part and SPEC.fullmatch(part) for part in parts):
+        raise _refused("a shape and type such as 32x784, 32x784:float16 or 32:int32", text)
+    return text
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Makes a reader that takes some names only."""
+
+    def name(text: str) -> str:
+        if text not in names:
+            raise _refused(f"one of {', '.join(names)}", text)
+        return text
+
+    return name
+
+
+def list_of(read: Callable[[str], object]) -> Callable[[str], list[object]]:
+    """Makes a reader of values with commas between them."""
+    return lambda text: [read(one) for one in text.split(",")]
+
+
+def _refused(expected: str, text: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"must be {expected}. Received: {text!r}")
