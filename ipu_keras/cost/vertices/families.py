@@ -56,7 +56,6 @@ def _cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
         source=one.operands[0],
         axes=one.ops[-1].attributes["dimensions"],
         num_outputs=sum(num_elements(value.spec) for value in one.writes),
-        dtype=one.writes[0].spec.dtype,
     )
 
 
