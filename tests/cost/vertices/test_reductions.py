@@ -84,3 +84,10 @@ def test_halves_are_added_up_in_float32():
     assert found["sum"].exchange_bytes == 4 * 39
     assert found["sum"].exchange_cycles == 2 * (39 + WAY)
     assert found["sum"].vertex == "reduce add float16"
+    # So are those whose sum is a half again.
+    narrow = costs(
+        op("x", "parameter", (TILES * 64,), dtype="float16", role="argument"),
+        op("zero", "constant", (), dtype="float16", value=0.0),
+        op("sum", "reduce", (), "x", "zero", dtype="float16", dimensions=(0,), operation="add"),
+    )
+    assert narrow == found
