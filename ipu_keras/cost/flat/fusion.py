@@ -55,8 +55,8 @@ def fuse(program: FlatProgram) -> FlatProgram:
     broadcast. Nothing else joins what runs in another part of a pipeline, or not as often.
     """
     # First of all, as what joined a chain could not join a reduction any more. TensorFlow for IPUs
-    # has popops square as it sums (FuseOpsLate), which an instruction does, and drops the casts around a reduction
-    # (CastsElimination): popops reads halves and sums in float32.
+    # has popops square as it sums (FuseOpsLate), which an instruction does, and drops the casts
+    # around a reduction (CastsElimination): popops reads halves and sums in float32.
     program = _within_reductions(program, _adds_squares)
     program = _within_reductions(program, _takes_halves)
     uses = _uses(program)

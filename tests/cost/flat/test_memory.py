@@ -44,9 +44,7 @@ def test_values_are_spread_over_tiles_that_follow_each_other():
     }
 
 
-def planned(
-    program, overhead=None, temporary=None, messages=None, receivers=None, target=SMALL
-):
+def planned(program, overhead=None, temporary=None, messages=None, receivers=None, target=SMALL):
     regions = map_linearly(program, target)
     return plan_memory(
         program,
