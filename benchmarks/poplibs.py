@@ -174,6 +174,7 @@ class _Program:
         self.ops: list[Op] = []
         self.functions: dict[str, Graph] = {}
         self.results: list[str] = []
+        self._fetched: list[str] = []
         self._dtype = dtype
         self._variables = 0
 
@@ -201,6 +202,10 @@ class _Program:
         rates = self.add("broadcast", shape, rate, dimensions=())
         step = self.add("multiply", shape, gradient, rates)
         self.results.append(self.add("subtract", shape, variable, step).name)
+
+    def fetch(self, result: Op) -> None:
+        """Has a value stay until the end, when the host takes it."""
+        self._fetched.append(result.name)
 
     def sum(self, left: Op, right: Op) -> Op:
         return self.add("add", left.outputs[0].shape, left, right)
@@ -275,7 +280,7 @@ class _Program:
         ]
 
     def model(self, target: Target) -> ModelledProgram:
-        results = tuple(self.results) or (self.ops[-1].name,)
+        results = (*self.results, *self._fetched) or (self.ops[-1].name,)
         graph = Graph("step", tuple(self.ops), self.functions, results=results, form="hlo")
         return model_graph("step", graph, target, CostOptions())
 
@@ -413,8 +418,8 @@ def _convolution(row: Row) -> ModelledProgram:
     )
     source = program.argument(layer.batch, *layer.field, layer.in_channels)
     gradient = program.argument(*layer.out_shape)
-    layer.forward(source)
-    layer.input_gradient(gradient)
+    program.fetch(layer.forward(source))
+    program.fetch(layer.input_gradient(gradient))
     program.update(layer.weights, layer.weight_gradient(source, gradient))
     return program.model(row.hardware)
 
@@ -511,7 +516,7 @@ class _Octaves:
     def add_up(self) -> None:
         """Adds up what comes from both resolutions."""
         for parts in self._parts.values():
-            functools.reduce(self.program.sum, parts)
+            self.program.fetch(functools.reduce(self.program.sum, parts))
 
 
 def _octaves(channels: int, alpha: str) -> tuple[int, int]:
@@ -525,8 +530,8 @@ def _fully_connected(row: Row) -> ModelledProgram:
     ins, outs = row.number("input-size"), row.number("output-size")
     source, gradient = program.argument(groups, batch, ins), program.argument(groups, batch, outs)
     weights = program.variable(groups, ins, outs)
-    program.product(source, weights, (2, 1))
-    program.product(gradient, weights, (2, 2))
+    program.fetch(program.product(source, weights, (2, 1)))
+    program.fetch(program.product(gradient, weights, (2, 2)))
     program.update(weights, program.product(source, gradient, (1, 1)))
     return program.model(row.hardware)
 
@@ -547,9 +552,10 @@ def _pooling(row: Row) -> ModelledProgram:
     shape = (row.number("batch-size"), *row.pair("field"), row.number("channels"))
     source = program.argument(*shape)
     pooled = program.window(source, size, stride, padding, "maximum")
+    program.fetch(pooled)
     gradient = program.argument(*pooled.outputs[0].shape)
     zero = program.add("constant", (), value=0.0)
-    program.add(
+    back = program.add(
         "select-and-scatter",
         shape,
         source,
@@ -558,6 +564,7 @@ def _pooling(row: Row) -> ModelledProgram:
         operation="add",
         **_window(size, stride, padding),
     )
+    program.fetch(back)
     return program.model(row.hardware)
 
 
