@@ -7,7 +7,8 @@ written out here as HLO, or traced where the model knows an operation of Poplar'
 what TensorFlow makes of it.
 
 A convolution or layer has three passes: forward, the gradient of its input, and that of its
-weights, which are updated. Copies with the host are no part of it.
+weights, which are updated. Copies with the host are no part of it, but what the tool fetches after
+the last pass stays until then.
 """
 
 import argparse
@@ -592,7 +593,7 @@ def _embedding(row: Row) -> ModelledProgram:
     count = row.number("num-indices")
     table = program.variable(entries, width)
     indices = program.argument(count, 1, dtype="int32")
-    program.add(
+    found = program.add(
         "gather",
         (count, width),
         table,
@@ -606,6 +607,7 @@ def _embedding(row: Row) -> ModelledProgram:
         start_indices_batching_dims=(),
         indices_are_sorted=False,
     )
+    program.fetch(found)
     added = program.argument(count, width)
     updated = program.add(
         "scatter",
