@@ -4,9 +4,8 @@ TensorFlow makes tensors of rows and of batches, which takes longer than copying
 no more than the order of the rows.
 """
 
-import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,11 +27,13 @@ Batch = list[np.ndarray]
 
 # How many passes that others made over a dataset in the meantime are looked for.
 _PASSES_OF_OTHERS = 64
-# Bits of chance in the rows of a batch from which on another of these passes begins so once in
-# 10^12 times. 13 distinct rows have them, as 13 values are drawn so with a chance of 13^-13 at
-# most, however many rows of a dataset are equal.
-_COMPARED_ROWS = 13
+# Bits of chance in the first rows from which on another of these passes begins so once in 10^12
+# times. 13 distinct rows have them, as 13 values are drawn so with a chance of 13^-13 at most,
+# however many rows of a dataset are equal.
+_DISTINCT_ROWS = 13
 _CERTAIN_BITS = 46
+# Rows after which TensorFlow reads the rest too: most of them are equal, or the buffer has one.
+_MOST_ROWS = 256
 
 # `tf.random.Algorithm.PHILOX`, which `Dataset.shuffle` draws from.
 _PHILOX = 1
@@ -88,11 +89,19 @@ class ReplayedShuffle:
         """Says which pass was made."""
         self._num_passes = found.number
 
-    def tells_apart(self, num_rows: int, num_first: int) -> bool:
-        """Whether passes of distinct rows that begin with the same so many are the same."""
-        # Each row is drawn from as many as the buffer has, so that other passes begin so by chance.
-        bits = sum(math.log2(min(self._buffer_size, num_rows - k)) for k in range(num_first))
-        return bits > _CERTAIN_BITS
+    def tells_apart(self, rows: Iterable[Hashable], num_rows: int) -> bool:
+        """Whether no two of the passes that may come next begin with these of `num_rows` rows."""
+        if not self._reshuffles:
+            return True
+        bits, seen = 0.0, set()
+        for position, row in enumerate(rows):
+            if row not in seen:
+                # Each row is drawn from as many as the buffer has.
+                bits += math.log2(min(self._buffer_size, num_rows - position))
+                seen.add(row)
+            if len(seen) >= _DISTINCT_ROWS and bits > _CERTAIN_BITS:
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -148,8 +157,8 @@ class BatchedRows:
             assert read is not None
             order, first = self._order(self.shuffle, read)
             if order is None:
-                # None of the next passes begins so, as others have read the dataset too often:
-                # what TensorFlow reads is right anyhow.
+                # Its rows do not tell, or others have read the dataset too often: what TensorFlow
+                # reads is right anyhow.
                 yield from first
                 yield from read
                 return
@@ -165,23 +174,19 @@ class BatchedRows:
     ) -> tuple[np.ndarray | None, list[Batch]]:
         """Returns the order of the pass that TensorFlow reads, and the batches that decided it."""
         first = [next(read)]
-        passes = (each for each in shuffle.next_passes() if self._begins(each, first))
-        found = list(itertools.islice(passes, 1))
-        if found and not self._is_certain(shuffle, first[0]):
-            # Small batches, small buffers and equal rows begin several passes.
-            found.extend(passes)
-            while len(found) > 1 and (batch := next(read, None)) is not None:
-                first.append(batch)
-                found = [each for each in found if self._begins(each, first)]
-        if not found:
-            return None, first
-        shuffle.note(found[0])
-        return found[0].order(self.num_rows), first
-
-    def _is_certain(self, shuffle: ReplayedShuffle, batch: Batch) -> bool:
-        count = min(self.batch_size, _COMPARED_ROWS)
-        rows = {tuple(tensor[k].tobytes() for tensor in batch) for k in range(count)}
-        return len(rows) == _COMPARED_ROWS and shuffle.tells_apart(self.num_rows, count)
+        # Small batches, small buffers and equal rows begin several passes.
+        while not shuffle.tells_apart(_rows_of(first), self.num_rows):
+            batch = next(read, None)
+            if batch is None:
+                return None, first
+            first.append(batch)
+            if len(first) * self.batch_size > _MOST_ROWS:
+                return None, first
+        for each in shuffle.next_passes():
+            if self._begins(each, first):
+                shuffle.note(each)
+                return each.order(self.num_rows), first
+        return None, first
 
     def _begins(self, one: ShuffledPass, batches: list[Batch]) -> bool:
         """Whether a pass begins with these batches, bit by bit: a NaN equals itself here."""
@@ -194,6 +199,12 @@ class BatchedRows:
 
     def _taken(self, rows: np.ndarray) -> Batch:
         return [array.take(rows, axis=0) for array in self.arrays]
+
+
+def _rows_of(batches: list[Batch]) -> Iterator[tuple[bytes, ...]]:
+    for batch in batches:
+        for row in zip(*batch, strict=True):
+            yield tuple(value.tobytes() for value in row)
 
 
 def random_words(seeds: tuple[int, int], count: int) -> np.ndarray:

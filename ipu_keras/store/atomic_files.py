@@ -130,16 +130,18 @@ def written_beside(path: Path) -> Iterator[Path]:
     """Gives another path, at which a file or folder is written that then takes the place of `path`.
 
     Others find what was there before until all is written, and ever after if that fails. Further
-    files that are written beside it are put in place first.
+    files that are written beside it are put in place first. Of a folder that is replaced, those
+    files stay that the new one does not have. Raises an `OSError` where `open` would.
     """
     _check_folder(path)
-    path = Path(os.path.realpath(path))
-    folder = path.with_name(f".{uuid.uuid4().hex}.partial")
+    # What a link leads to may have a name that says nothing of the format.
+    place = Path(os.path.realpath(path))
+    folder = place.with_name(f".{uuid.uuid4().hex}.partial")
     folder.mkdir()
     try:
         yield folder / path.name
         for one in sorted(folder.iterdir(), key=lambda one: one.name == path.name):
-            _put_in_place(one, path.with_name(one.name))
+            _put_in_place(one, place if one.name == path.name else path.with_name(one.name))
     finally:
         shutil.rmtree(folder)
 
@@ -152,15 +154,40 @@ def remove_whole(path: Path) -> None:
 
 
 def _put_in_place(new: Path, path: Path) -> None:
-    if path.exists():
-        shutil.copymode(path, new)
-    if not path.is_dir():
+    if not new.is_dir():
+        _put_file_in_place(new, path)
+    elif not path.is_dir():
         new.replace(path)
-    elif not _exchanged(new, path):
-        # For a moment nothing is there: file systems that cannot exchange folders can do no more.
-        old = new.with_name(f"{new.name}.old")
-        path.rename(old)
-        new.rename(path)
+    elif path.samefile("."):
+        # The folder that a process works in would be gone for it.
+        for one in new.iterdir():
+            _put_in_place(one, path / one.name)
+    else:
+        shutil.copymode(path, new)
+        old = new
+        if not _exchanged(new, path):
+            # For a moment nothing is there: file systems that cannot exchange folders can do no
+            # more.
+            old = new.with_name(f"{new.name}.old")
+            path.rename(old)
+            new.rename(path)
+        for one in old.iterdir():
+            if not os.path.lexists(path / one.name):
+                one.rename(path / one.name)
+
+
+def _put_file_in_place(new: Path, path: Path) -> None:
+    if path.exists():
+        if not path.is_file() and not path.is_dir():
+            raise OSError(
+                f"A file takes the place of a file. Received: path={str(path)!r}, which is a "
+                "device or a pipe"
+            )
+        # Raises what `open` would for a folder or a read-only file, as a rename does not.
+        with open(path, "ab"):
+            pass
+        shutil.copymode(path, new)
+    new.replace(path)
 
 
 def _exchanged(one: Path, other: Path) -> bool:

@@ -44,12 +44,16 @@ def test_files_of_keras(files):
     }
     why = "A file is written into a folder that exists. Received: path='/missing/of.keras', and "
     why += "there is no folder '/missing'"
-    refused = "Rank 0 could not write '/missing/of.keras' for all processes. Received: "
-    assert first == {**written, "own_0.weights.h5": 1.0, "error": why}
+    is_folder = "[Errno 21] Is a directory: '/made.keras'"
+    refused = "Rank 0 could not write '{}' for all processes. Received: {}"
+    assert first == {**written, "own_0.weights.h5": 1.0, "errors": [why, is_folder]}
     assert second == {
         **written,
         "own_1.weights.h5": 2.0,
-        "error": f"{refused}FileNotFoundError: {why}",
+        "errors": [
+            refused.format("/missing/of.keras", f"FileNotFoundError: {why}"),
+            refused.format("/made.keras", f"IsADirectoryError: {is_folder}"),
+        ],
     }
     assert list(folder.rglob(".*.partial")) == []
 
@@ -77,7 +81,8 @@ def test_training_goes_on_from_a_backup_that_was_whole(tmp_path):
     undisturbed = run(tmp_path / "undisturbed", "training", -1)
     folder = tmp_path / "killed"
     assert run(folder, "training", 2, fails=True) == []
-    assert json.loads((folder / "backup" / "training_metadata.json").read_text())["epoch"] == 2
+    for name, epoch in (("training_metadata.json", 2), ("training_metadata.json.bkp", 1)):
+        assert json.loads((folder / "backup" / name).read_text())["epoch"] == epoch
     assert len(list(folder.glob(".*.partial"))) == 1  # what it was writing
     restarted = run(folder, "training", -1)
     assert [each["epochs"] for each in restarted] == [2, 2]

@@ -95,6 +95,8 @@ def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic_files, "open", refusing, raising=False)
     with pytest.raises(PermissionError, match=r"Permission denied: '.*/file'"):
         write_atomically(path, b"after")
+    with pytest.raises(PermissionError), written_beside(path) as new:
+        new.write_bytes(b"after")
     assert path.read_bytes() == b"before"
 
 
@@ -253,15 +255,42 @@ def test_what_is_written_beside_takes_the_place_of_what_was_there(tmp_path):
     assert names_in(tmp_path) == ["file", "part"]
 
 
-def test_a_folder_is_exchanged_and_not_filled_up(tmp_path):
+@pytest.mark.parametrize("is_worked_in", [False, True])
+def test_a_folder_that_is_replaced_keeps_what_is_of_others(tmp_path, monkeypatch, is_worked_in):
+    """Such as logs beside a backup; and it stays the folder that a process works in."""
     path = tmp_path / "folder"
-    for name in ("first", "second"):
-        with written_beside(path) as new:
-            new.mkdir()
-            (new / name).write_text(name)
-    assert names_in(tmp_path) == ["folder", "folder/second"]
+    (path / "logs").mkdir(parents=True)
+    (path / "logs" / "first").write_text("of others")
+    (path / "weights").write_text("before")
+    if is_worked_in:
+        monkeypatch.chdir(path)
+    number = path.stat().st_ino
+    with written_beside(path) as new:
+        new.mkdir()
+        (new / "weights").write_text("after")
+    names = ["folder", "folder/logs", "folder/logs/first", "folder/weights"]
+    assert names_in(tmp_path) == names
+    assert (path / "weights").read_text() == "after"
+    assert (path.stat().st_ino == number) is is_worked_in
     remove_whole(path)
     assert names_in(tmp_path) == []
+
+
+def test_a_folder_a_file_and_a_pipe_do_not_take_the_place_of_each_other(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("before")
+    (tmp_path / "file").write_text("before")
+    os.mkfifo(tmp_path / "pipe")
+    names = names_in(tmp_path)
+    with pytest.raises(IsADirectoryError), written_beside(tmp_path / "folder") as new:
+        new.write_text("after")
+    with pytest.raises(NotADirectoryError), written_beside(tmp_path / "file") as new:
+        new.mkdir()
+    refused = "A file takes the place of a file. Received: path='.*/pipe'"
+    with pytest.raises(OSError, match=refused), written_beside(tmp_path / "pipe") as new:
+        new.write_text("after")
+    assert names_in(tmp_path) == names
+    assert (tmp_path / "folder" / "file").read_text() == "before"
 
 
 def test_what_cannot_be_written_beside_leaves_what_was_there(tmp_path):
@@ -288,6 +317,7 @@ def test_a_link_is_followed_to_what_is_replaced(tmp_path):
     (tmp_path / "file").write_text("before")
     (tmp_path / "link").symlink_to(tmp_path / "file")
     with written_beside(tmp_path / "link") as new:
+        assert new.name == "link"  # of which Keras takes the ending
         new.write_text("after")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "after"

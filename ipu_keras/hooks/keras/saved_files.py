@@ -4,6 +4,7 @@ import copy
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -45,7 +46,7 @@ def surround_writing(
 
     def backing_up(original: Callable) -> Callable:
         def _save_model(self):
-            if not concerns():
+            if not concerns() or not _is_local(self.backup_dir):
                 return original(self)
             # Weights and the number of the epoch are two files, which belong together.
             path = os.path.abspath(self.backup_dir)
@@ -56,7 +57,7 @@ def surround_writing(
 
     def ending(original: Callable) -> Callable:
         def on_train_end(self, logs=None):
-            if not concerns():
+            if not concerns() or not _is_local(self.backup_dir):
                 return original(self, logs)
             if self.delete_checkpoint:
                 remove(os.path.abspath(self.backup_dir))
@@ -84,12 +85,14 @@ def _is_local(path: Any) -> bool:
 
 
 def _moved(callback: keras.callbacks.Callback, folder: str) -> keras.callbacks.Callback:
-    """Returns a callback that backs up to another folder, and has those of its own there."""
-    moved, before = copy.copy(callback), os.fspath(callback.backup_dir)
+    """Returns a callback that backs up to another folder, and has its files there."""
+    moved, before = copy.copy(callback), Path(callback.backup_dir)
     moved.backup_dir = folder
     for name, value in vars(callback).items():
-        if isinstance(value, str) and value.startswith(before):
-            setattr(moved, name, folder + value.removeprefix(before))
-    if callback.double_checkpoint and os.path.isdir(before):
-        shutil.copytree(before, folder)
+        if isinstance(value, str) and Path(value).parent == before:
+            new = os.path.join(folder, os.path.basename(value))
+            setattr(moved, name, new)
+            if callback.double_checkpoint and os.path.exists(value):
+                os.makedirs(folder, exist_ok=True)
+                shutil.copy2(value, new)
     return moved
