@@ -116,9 +116,7 @@ def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> C
         else {}
     )
     parts = tuple(
-        known[inner.name]
-        if inner.name in known
-        else cost_of(inner, shares.get(inner.name, inside))
+        known[inner.name] if inner.name in known else cost_of(inner, shares.get(inner.name, inside))
         for inner in body.compute_sets
     )
     by_name = {inner.name: part for inner, part in zip(body.compute_sets, parts, strict=True)}
