@@ -399,6 +399,7 @@ def _planned(
         model.target,
         temporary_bytes=[cost.temporary_bytes if one.ipu == ipu else 0 for one, cost in pairs],
         message_bytes=[cost.message_bytes if one.ipu == ipu else 0 for one, cost in pairs],
+        receivers=[cost.num_receivers for cost in model.costs],
         overhead=overhead_of(
             [cost for one, cost in pairs if one.ipu == ipu and one.name in own], model.target
         ),

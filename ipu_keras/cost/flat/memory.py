@@ -182,6 +182,7 @@ def plan_memory(
     *,
     temporary_bytes: Sequence[int],
     message_bytes: Sequence[int],
+    receivers: Sequence[int | None],
     overhead: Overhead,
 ) -> MemoryPlan:
     """Adds up what is on each tile of one IPU at each position of the program.
@@ -189,17 +190,22 @@ def plan_memory(
     Args:
         program: The values are those on that IPU, the compute sets those of all.
         temporary_bytes: For each compute set, what every tile needs while it runs.
-        message_bytes: For each compute set, what arrives at every tile before it runs.
+        message_bytes: For each compute set, what arrives before it runs.
+        receivers: The tiles that this arrives at, counted from the first; `None` are all.
     """
     held = held_by_tile(program, regions, target.num_tiles)
     live = _live_bytes(program, regions, target, lifetimes(program))
     messages = _by_position(message_bytes, live)
-    live += (_by_position(temporary_bytes, live) + messages)[:, None]
+    live += _by_position(temporary_bytes, live)[:, None]
+    reached = _by_position([target.num_tiles if n is None else n for n in receivers], live)
+    for here, size, num_tiles in zip(live, messages, reached, strict=True):
+        here[:num_tiles] += size
     fixed = sum(vars(overhead).values())
     always_live = sum(held.values()) + fixed
     # Tiles are fullest at different times; Poplar's report adds up each one's peak too.
     peak = live.max(axis=0)
-    arrived = int(messages[live.argmax(axis=0)].sum())
+    fullest = live.argmax(axis=0)
+    arrived = int(messages[fullest][np.arange(target.num_tiles) < reached[fullest]].sum())
     categories = {
         "variables": int(held["variables"].sum()),
         "constants": int(held["constants"].sum()),

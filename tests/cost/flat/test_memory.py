@@ -44,7 +44,7 @@ def test_values_are_spread_over_tiles_that_follow_each_other():
     }
 
 
-def planned(program, overhead=None, temporary=None, messages=None, target=SMALL):
+def planned(program, overhead=None, temporary=None, messages=None, receivers=None, target=SMALL):
     regions = map_linearly(program, target)
     return plan_memory(
         program,
@@ -52,8 +52,17 @@ def planned(program, overhead=None, temporary=None, messages=None, target=SMALL)
         target,
         temporary_bytes=temporary or [0] * len(program.compute_sets),
         message_bytes=messages or [0] * len(program.compute_sets),
+        receivers=receivers or [None] * len(program.compute_sets),
         overhead=overhead or Overhead(),
     )
+
+
+def test_messages_that_some_tiles_receive():
+    program = flatten(graph(argument("x", 250), op("y", "tanh", (250,), "x")))
+    # x and y: 1000 bytes on four tiles each.
+    plan = planned(program, messages=[100], receivers=[3])
+    assert plan.peak_by_tile.tolist() == [600, 600, 600, 500]
+    assert plan.bytes_by_category["message_buffers"] == 300
 
 
 def test_a_variable_and_a_product():
