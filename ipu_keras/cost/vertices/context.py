@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.flat.layouts import bytes_per_tile, layouts_of
-from ipu_keras.cost.products.convolution_planner import Plans
 from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
@@ -28,7 +27,6 @@ class CostContext:
     in_place: Mapping[str, str]
     layouts: Mapping[str, str]
     product_options: Callable[[ComputeSet], ProductOptions]
-    plans: Plans
     num_ipus: int
     ipus_per_replica: int
     ipu_at: Callable[[int], int]
@@ -51,7 +49,6 @@ class CostContext:
             in_place={**program.in_place, **program.updates},
             layouts=layouts_of(program),
             product_options=product_options,
-            plans=Plans(target),
             num_ipus=num_ipus,
             ipus_per_replica=ipus_per_replica,
             ipu_at=ipu_at,
@@ -64,7 +61,6 @@ class CostContext:
         inner = CostContext.of(body, self.target, product_options=product_options)
         return replace(
             inner,
-            plans=self.plans,
             num_ipus=self.num_ipus,
             ipus_per_replica=self.ipus_per_replica,
             ipu_at=self.ipu_at,
