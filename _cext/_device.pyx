@@ -631,13 +631,13 @@ cdef const char* function_on_host(
 
 
 cdef bint may_compute_halves(const TFE_Op* op, const char* name, TF_Status* status) noexcept nogil:
-    """Whether an operation is given halves, or casts, which tells only from what to what."""
+    """Whether an operation is given halves, or may make them of something else."""
     cdef int index
     cdef int num_inputs = tf.TFE_OpGetFlatInputCount(op, status)
     for index in range(num_inputs):
         if tf.TFE_TensorHandleDataType(tf.TFE_OpGetFlatInput(op, index, status)) == TF_HALF:
             return True
-    return strcmp(name, "Cast") == 0
+    return strcmp(name, "Cast") == 0 or strcmp(name, "CropAndResizeGradImage") == 0
 
 
 cdef TFE_Op* op_of_substitute(

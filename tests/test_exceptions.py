@@ -102,6 +102,27 @@ def test_fit(configure, replicas, layer, optimizer, planted, kind, said, jit_com
     assert np.isfinite(history.history["loss"]).all()
 
 
+@pytest.mark.parametrize("jit_compile", ["auto", True])
+def test_fit_by_a_pipeline(configure, jit_compile):
+    """The root of zero is in the second stage; the weight update comes after eight batches."""
+    strategy = configure(4, inv=True, div0=True, oflo=True)
+    model = made(strategy, Root(name="root"), jit_compile=jit_compile)
+    model.set_pipeline_stage_assignment([0, 1])
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
+    x, bad = data(0.0, replica=1, replicas=2)
+    model.fit(x, x, batch_size=2, shuffle=False, verbose=0)
+    before = [v.numpy() for v in model.variables + model.optimizer.variables]
+    message = r"\(DIV0\) in the operation .* \(SqrtGrad\) in the gradient of '.*/root', in "
+    with pytest.raises(tf.errors.InternalError, match=message) as error:
+        model.fit(bad, x, batch_size=2, shuffle=False, verbose=0)
+    assert f"step {PLANTED} of replica 1 of the execution's {STEPS} " in str(error.value)
+    after = [v.numpy() for v in model.variables + model.optimizer.variables]
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+    history = model.fit(x, x, batch_size=2, shuffle=False, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+
+
 @pytest.mark.parametrize("place", ["environment", "configuration"])
 def test_engine_option(configure, monkeypatch, place):
     strategy = configure()

@@ -80,7 +80,7 @@ class WatchedInSession:
         }
         with eagerly(), tf.device("/device:CPU:0"):
             again = self._transfers.again(
-                {one: [list(map(tf.constant, each)) for each in v] for one, v in values.items()}
+                {one: list(map(one.of_fetched, each)) for one, each in values.items()}
             )
             if is_finite and are_finite(again.sent):
                 return
@@ -97,7 +97,7 @@ class WatchedInSession:
         self._index = tf.compat.v1.placeholder(tf.int32, ())
         self._are_finite = self._finite.at(0)
         self._sizes = [one.size() for one in transfers]
-        self._peeks = [one.at(self._index) for one in transfers]
+        self._peeks = [one.fetched_at(self._index) for one in transfers]
         self._peek_before = self._before.at(0)
         written = {handle.ref() for handle in self._written}
         self._places = [tf.compat.v1.placeholder(_contents(h)[1]) for h in self._handles]

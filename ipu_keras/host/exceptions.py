@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.host.fused_updates import TYPES
 from ipu_keras.host.half_operations import COMPUTING
 from ipu_keras.host.interpreter import (
     Interpreter,
@@ -39,8 +40,8 @@ _POLES: dict[str, tuple[int, tuple[float, ...]]] = {
 }
 
 
-# They compute what they write into a variable, and return nothing.
-_WRITING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
+# They compute what they write into variables, and return nothing.
+_WRITING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", *TYPES})
 
 
 class TilesExceptedError(tf.errors.InternalError):
@@ -137,10 +138,14 @@ class ExceptionWatch:
         if are_finite([*tf.nest.flatten(outfeed), *again.sent, *after]):
             return
         self.restore(before)
-        error = self.error(before, tensors, again)
-        self.restore(after if error is None else before)
-        if error is not None:
-            raise error
+        kept = before
+        try:
+            error = self.error(before, tensors, again)
+            if error is not None:
+                raise error
+            kept = after
+        finally:
+            self.restore(kept)
 
     def error(
         self, before: Sequence[Any], tensors: Sequence[Any], again: Again = _NOTHING_ELSE
@@ -211,7 +216,7 @@ class _ExceptionSearch:
     def observe(
         self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], outputs: list[Any]
     ) -> list[Any]:
-        made = [_written(inputs)] if op.type in _WRITING else outputs
+        made = _written(inputs) if op.type in _WRITING else outputs
         if not self._is_looked_at(op) or are_finite(made):
             return outputs
         kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, made)))
@@ -308,9 +313,12 @@ def _array(tensor: Any) -> Any:
     return tensor.numpy() if tensor.dtype.is_floating else None
 
 
-def _written(inputs: Sequence[Any]) -> Any:
-    """Returns the value of the variable that an operation has written to."""
-    return tf.raw_ops.ReadVariableOp(resource=inputs[0], dtype=inputs[1].dtype)
+def _written(inputs: Sequence[Any]) -> list[Any]:
+    """Returns the values of the variables that an operation has written to."""
+    handles = [tensor for tensor in inputs if tensor.dtype == tf.resource]
+    # Indices of rows, and counts of steps, are integers.
+    dtype = next((t.dtype for t in inputs if t.dtype.is_floating), inputs[1].dtype)
+    return [tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype) for handle in handles]
 
 
 def are_finite(tensors: Iterable[Any]) -> bool:

@@ -15,40 +15,45 @@ _INT32 = tf.int32.as_datatype_enum
 # moves, compares or chooses numbers is not here: halves stay halves in it.
 COMPUTING: dict[str, tuple[str, ...]] = dict.fromkeys(
     """
-    Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad
-    AvgPoolGrad BatchMatMul BatchMatMulV2 BatchMatrixInverse BatchNormWithGlobalNormalization
-    BatchNormWithGlobalNormalizationGrad BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1
-    BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 BiasAdd BiasAddGrad BiasAddV1 BlockLSTM
-    BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 Conv Conv2D Conv2DBackpropFilter Conv2DBackpropInput
+    AccumulateNV2 Acos Acosh Add AddN AddV2 AdjustContrastv2 AdjustHue AdjustSaturation Asin Asinh
+    Atan Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad BatchMatMul BatchMatMulV2
+    BatchMatrixInverse BatchNormWithGlobalNormalization BatchNormWithGlobalNormalizationGrad
+    BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e
+    BesselY0 BesselY1 BiasAdd BiasAddGrad BiasAddV1 BlockLSTM BlockLSTMGrad BlockLSTMGradV2
+    BlockLSTMV2 Cholesky CollectiveReduceV2 Conv Conv2D Conv2DBackpropFilter Conv2DBackpropInput
     Conv3D Conv3DBackpropFilter Conv3DBackpropFilterV2 Conv3DBackpropInput Conv3DBackpropInputV2 Cos
     Cosh CropAndResizeGradImage Cross Cumprod Cumsum CumulativeLogsumexp DepthwiseConv2dNative
     DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Digamma Dilation2D
     Dilation2DBackpropFilter Dilation2DBackpropInput Div DivNoNan Einsum Elu EluGrad Erf Erfc Erfinv
     EuclideanNorm Exp Expm1 FloorDiv FloorMod FusedBatchNormGradV2 FusedBatchNormGradV3
-    FusedBatchNormV2 FusedBatchNormV3 FusedPadConv2D FusedResizeAndPadConv2D HSVToRGB Inv InvGrad
-    L2Loss LRN LRNGrad LSTMBlockCell LSTMBlockCellGrad LeakyRelu LeakyReluGrad Lgamma Log Log1p
-    LogSoftmax MatMul MatrixInverse MaxPoolGrad MaxPoolGradV2 MaxPoolGradWithArgmax Mean
-    MirrorPadGrad Mod Mul MulNoNan Ndtri NonMaxSuppressionV5 Pow Prod Qr RGBToHSV
-    RaggedFillEmptyRowsGrad RealDiv Reciprocal ReciprocalGrad ResizeBilinearGrad
-    ResizeNearestNeighborGrad Rsqrt RsqrtGrad ScatterNd ScatterNdNonAliasingAdd SegmentMean
-    SegmentProd SegmentProdV2 SegmentSum SegmentSumV2 Selu SeluGrad Sigmoid SigmoidGrad Sin Sinh
-    Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad
-    SparseDenseCwiseAdd SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRowsGrad
-    SparseReduceSum SparseReduceSumSparse SparseSegmentMean SparseSegmentMeanGrad
-    SparseSegmentMeanGradV2 SparseSegmentMeanWithNumSegments SparseSegmentSqrtN
-    SparseSegmentSqrtNGrad SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments
-    SparseSegmentSum SparseSegmentSumGrad SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments
-    SparseSoftmax SparseSoftmaxCrossEntropyWithLogits SparseTensorDenseAdd SparseTensorDenseMatMul
-    Sqrt SqrtGrad Square SquaredDifference Sub Sum Tan Tanh TanhGrad TensorScatterAdd
-    TensorScatterSub TruncateDiv TruncateMod UnsortedSegmentProd UnsortedSegmentSum Xdivy Xlog1py
-    Xlogy
+    FusedBatchNormV2 FusedBatchNormV3 FusedPadConv2D FusedResizeAndPadConv2D HSVToRGB Igamma Igammac
+    InplaceAdd InplaceSub Inv InvGrad L2Loss LRN LRNGrad LSTMBlockCell LSTMBlockCellGrad LeakyRelu
+    LeakyReluGrad Lgamma LinSpace Log Log1p LogSoftmax MatMul MatrixInverse MatrixSolve
+    MatrixTriangularSolve MaxPool3D MaxPoolGrad MaxPoolGradV2 MaxPoolGradWithArgmax Mean
+    MirrorPadGrad Mod Mul MulNoNan Ndtri NonMaxSuppressionV5 Pow Prod Qr QuantizeAndDequantizeV2
+    QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 RGBToHSV RaggedFillEmptyRowsGrad RealDiv
+    Reciprocal ReciprocalGrad ResizeBilinearGrad ResizeNearestNeighborGrad Rsqrt RsqrtGrad ScatterNd
+    ScatterNdNonAliasingAdd SegmentMean SegmentProd SegmentProdV2 SegmentSum SegmentSumV2
+    SelfAdjointEigV2 Selu SeluGrad Sigmoid SigmoidGrad Sin Sinh Softmax
+    SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad SparseDenseCwiseAdd
+    SparseDenseCwiseDiv SparseDenseCwiseMul SparseFillEmptyRowsGrad SparseReduceSum
+    SparseReduceSumSparse SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2
+    SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad
+    SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum SparseSegmentSumGrad
+    SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments SparseSoftmax
+    SparseSoftmaxCrossEntropyWithLogits SparseTensorDenseAdd SparseTensorDenseMatMul Sqrt SqrtGrad
+    Square SquaredDifference Sub Sum Svd Tan Tanh TanhGrad TensorScatterAdd TensorScatterSub
+    TruncateDiv TruncateMod UnsortedSegmentProd UnsortedSegmentSum Xdivy XlaConv XlaDot
+    XlaSelfAdjointEig XlaSvd Xlog1py Xlogy
     """.split(),  # noqa: SIM905 (a list of a name a line would be a hundred lines)
     ("T",),
 )
 COMPUTING["BatchMatMulV3"] = ("Ta", "Tb", "Tout")
 COMPUTING["ImageProjectiveTransformV2"] = COMPUTING["ImageProjectiveTransformV3"] = ("dtype",)
 COMPUTING["IsotonicRegression"] = ("T", "output_dtype")
+COMPUTING["MaxPool3DGrad"] = ("T", "TInput")
 COMPUTING["Range"] = ("Tidx",)
+COMPUTING["XlaConvV2"] = COMPUTING["XlaDotV2"] = ("LhsT", "RhsT", "preferred_element_type")
 
 # Those of them whose results are halves whatever finite halves they are given.
 BOUNDED = frozenset(
@@ -58,9 +63,11 @@ BOUNDED = frozenset(
 # Those of them that make infinities of finite numbers: they divide by zero, or have a pole.
 SINGULAR = frozenset(
     """
-    Acosh Atanh Cosh Digamma Div DivNoNan EluGrad Erfinv Exp Expm1 FloorDiv FloorMod Inv InvGrad
-    Lgamma Log Log1p LogSoftmax Mod Ndtri Pow RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad
-    Sinh SqrtGrad TruncateMod Xdivy Xlog1py Xlogy
+    Acosh Atanh BatchMatrixInverse BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Cholesky
+    Cosh CumulativeLogsumexp Digamma Div DivNoNan EluGrad Erfinv Exp Expm1 FloorDiv FloorMod Inv
+    InvGrad Lgamma Log Log1p LogSoftmax MatrixInverse MatrixSolve MatrixTriangularSolve Mod Ndtri
+    Pow Qr RealDiv Reciprocal ReciprocalGrad Rsqrt RsqrtGrad Sinh SparseDenseCwiseDiv SqrtGrad
+    TruncateDiv TruncateMod Xdivy Xlog1py Xlogy
     """.split()  # noqa: SIM905
 )
 

@@ -22,7 +22,7 @@ import tensorflow as tf
 from ipu_keras._device import address_of
 from ipu_keras._rounding import RoundingKeys, own_number, own_number_of_partials, register
 from ipu_keras.host.fused_updates import TYPES as TYPES_OF_UPDATES
-from ipu_keras.host.fused_updates import update_of
+from ipu_keras.host.fused_updates import type_in, update_of
 from ipu_keras.host.half_operations import (
     BOUNDED,
     CHANGES,
@@ -504,8 +504,7 @@ class _Rewriting:
             given[k] = self._cast_to(_FLOAT, given[k], f"{node.name}/wide_{k}")
         call = self._new_node("PartitionedCall", f"{node.name}/updated", given)
         call.attr["f"].func.name = self._functions.update_for(node)
-        indices = node.attr["Tindices"].type if "Tindices" in node.attr else _FLOAT
-        types = [indices if a.type_attr == "Tindices" else _FLOAT for a in arguments]
+        types = [type_in(argument, node).as_datatype_enum for argument in arguments]
         call.attr["Tin"].list.type.extend(types)
         call.attr["Tout"].list.type.extend([_FLOAT] * len(handles))
         written = []

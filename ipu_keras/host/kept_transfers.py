@@ -18,25 +18,23 @@ from ipu_keras.host.half_operations import called_in
 from ipu_keras.host.interpreter import RunningPlace
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
-from ipu_keras.internals.tensorflow.operations import definition_of
+from ipu_keras.internals.tensorflow.operations import definition_of, types_of
 
 # What gives other values when it runs once more, and XLA does not compile.
 _READING = frozenset(
     """
-    EagerPyFunc IteratorGetNext IteratorGetNextAsOptional Multinomial
-    ParameterizedTruncatedNormal PyFunc RandomGamma RandomPoissonV2 RandomShuffle
-    RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal
+    AllCandidateSampler EagerPyFunc FixedUnigramCandidateSampler IteratorGetNext
+    IteratorGetNextAsOptional LearnedUnigramCandidateSampler LogUniformCandidateSampler Multinomial
+    NonDeterministicInts ParameterizedTruncatedNormal PyFunc QueueDequeueManyV2 QueueDequeueUpToV2
+    QueueDequeueV2 QueueSizeV2 RandomGamma RandomPoissonV2 RandomShuffle RandomStandardNormal
+    RandomUniform RandomUniformInt SampleDistortedBoundingBoxV2 ThreadUnsafeUnigramCandidateSampler
+    Timestamp TruncatedNormal UniformCandidateSampler
     """.split()  # noqa: SIM905
 )
 # What others see, by how many of its inputs come before what is sent.
 _SENDING = {"QueueEnqueueManyV2": 1, "QueueEnqueueV2": 1}
 # What belongs to these, and to no number that is computed.
-_SILENT = frozenset(
-    """
-    Assert ConsumeMutexLock MutexLock PrintV2 QueueDequeueManyV2 QueueDequeueUpToV2 QueueDequeueV2
-    QueueSizeV2
-    """.split()  # noqa: SIM905
-)
+_SILENT = frozenset({"Assert", "ConsumeMutexLock", "MutexLock", "PrintV2"})
 
 _HOST = "/device:CPU:0"
 
@@ -51,11 +49,14 @@ class KeptTransfer:
         name: What TensorFlow knows the list by.
         dtypes: The types of the tensors that it reads or sends at once.
         is_sent: Whether it sends them.
+        elements: The types of the components of an element, if what is read is a `tf.data`
+            optional of one.
     """
 
     name: str
     dtypes: tuple[tf.DType, ...]
     is_sent: bool
+    elements: tuple[tf.DType, ...] | None = None
 
     def size(self) -> Any:
         return tf.raw_ops.StageSize(dtypes=self.dtypes, shared_name=self.name)
@@ -63,6 +64,34 @@ class KeptTransfer:
     def at(self, index: Any) -> list[Any]:
         """Returns the tensors that the operation read or sent when it ran for that time."""
         return tf.raw_ops.StagePeek(index=index, dtypes=self.dtypes, shared_name=self.name)
+
+    def fetched_at(self, index: Any) -> list[Any]:
+        """Returns what `at` does as tensors that a session can fetch, for `of_fetched`."""
+        tensors = self.at(index)
+        if self.elements is None:
+            return tensors
+        dtypes = self.elements
+        [optional] = tensors
+        has_value = tf.raw_ops.OptionalHasValue(optional=optional)
+        shapes = [tf.TensorShape(None)] * len(dtypes)
+        components = tf.cond(
+            has_value,
+            lambda: tf.raw_ops.OptionalGetValue(
+                optional=optional, output_types=dtypes, output_shapes=shapes
+            ),
+            lambda: [tf.zeros([], dtype) for dtype in dtypes],
+        )
+        return [has_value, *components]
+
+    def of_fetched(self, arrays: Sequence[Any]) -> list[Any]:
+        """Returns eager tensors as `at` does, of what a session has fetched."""
+        tensors = list(map(tf.constant, arrays))
+        if self.elements is None:
+            return tensors
+        has_value, *components = tensors
+        if not has_value:
+            return [tf.raw_ops.OptionalNone()]
+        return [tf.raw_ops.OptionalFromValue(components=components)]
 
     def clear(self) -> Any:
         return tf.raw_ops.StageClear(dtypes=self.dtypes, shared_name=self.name)
@@ -134,7 +163,12 @@ class KeptTransfers:
         for node in nodes:
             tensors, types = _sent(node) if node.op in _SENDING else _read(node)
             dtypes = tuple(map(tf.as_dtype, types))
-            one = KeptTransfer(f"ipu{name}/{node.name}/{self._number}", dtypes, node.op in _SENDING)
+            elements = None
+            if node.op == "IteratorGetNextAsOptional":
+                elements = tuple(map(tf.as_dtype, node.attr["output_types"].list.type))
+            one = KeptTransfer(
+                f"ipu{name}/{node.name}/{self._number}", dtypes, node.op in _SENDING, elements
+            )
             self._lists[name, node.name] = one
             kept = definition.node_def.add(
                 name=f"{node.name}/kept", op="Stage", input=tensors, device=node.device
@@ -172,11 +206,10 @@ def _sent(node: Any) -> tuple[Sequence[str], Sequence[int]]:
 
 def _read(node: Any) -> tuple[Sequence[str], Sequence[int]]:
     """Returns the names of what a node reads, and their types."""
-    [output] = definition_of(node.op).output_arg
-    listed, single = output.type_list_attr, output.type_attr
-    types = (
-        node.attr[listed].list.type
-        if listed
-        else [node.attr[single].type if single else output.type]
-    )
-    return [f"{node.name}:{output.name}:{k}" for k in range(len(types))], types
+    names: list[str] = []
+    types: list[int] = []
+    for output in definition_of(node.op).output_arg:
+        found = types_of(output, node)
+        names += [f"{node.name}:{output.name}:{k}" for k in range(len(found))]
+        types += found
+    return names, types

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from ipu_keras.host.operation_kinds import CONVOLUTIONS
 from ipu_keras.host.random_rounding import call_that_adds_up
-from ipu_keras.internals.tensorflow.operations import definition_of
+from ipu_keras.internals.tensorflow.operations import definition_of, types_of
 from ipu_keras.internals.tensorflow.parallel_for import create_operation
 from ipu_keras.program import Pipeline, PipelineChoices
 from ipu_keras.settings.pipeline_choices import PipelineStageOptions
@@ -158,14 +158,9 @@ def function_in_passes(node: Any, in_xla: bool) -> Any:
 
 def _types(node: Any) -> list[tf.DType]:
     """Returns the types of a node's inputs, halves as float32."""
-    found: list[tf.DType] = []
-    for argument in definition_of(node.op).input_arg:
-        dtype = tf.as_dtype(
-            node.attr[argument.type_attr].type if argument.type_attr else argument.type
-        )
-        count = node.attr[argument.number_attr].i if argument.number_attr else 1
-        found += [tf.float32 if dtype == tf.float16 else dtype] * count
-    return found
+    arguments = definition_of(node.op).input_arg
+    dtypes = [tf.as_dtype(found) for each in arguments for found in types_of(each, node)]
+    return [tf.float32 if dtype == tf.float16 else dtype for dtype in dtypes]
 
 
 def _added_up(

@@ -14,7 +14,7 @@ from ipu_keras.internals.tensorflow.contexts import (
     knows_function,
     remove_function,
 )
-from ipu_keras.internals.tensorflow.operations import definition_of
+from ipu_keras.internals.tensorflow.operations import definition_of, types_of
 from ipu_keras.internals.tensorflow.protos import function_definition as empty_definition
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing.frontend_attributes import eager_attributes, give_attributes
@@ -104,12 +104,12 @@ def _function_of(node: Any, name: str) -> Any:
     function.signature.name = name
     function.signature.is_stateful = kind.is_stateful
     for argument in kind.input_arg:
-        for dtype in _types_of(argument, node):
+        for dtype in types_of(argument, node):
             given = f"given_{len(function.signature.input_arg)}"
             function.signature.input_arg.add(name=given, type=dtype)
             node.input.append(given)
     for argument in kind.output_arg:
-        for k, dtype in enumerate(_types_of(argument, node)):
+        for k, dtype in enumerate(types_of(argument, node)):
             result = f"result_{len(function.signature.output_arg)}"
             function.signature.output_arg.add(name=result, type=dtype)
             function.ret[result] = f"{node.name}:{argument.name}:{k}"
@@ -118,11 +118,3 @@ def _function_of(node: Any, name: str) -> Any:
         function.control_ret[node.name] = node.name
     function.node_def.append(node)
     return function
-
-
-def _types_of(argument: Any, node: Any) -> list[int]:
-    """Returns the types of the tensors that are one argument of an operation."""
-    if argument.type_list_attr:
-        return list(node.attr[argument.type_list_attr].list.type)
-    count = node.attr[argument.number_attr].i if argument.number_attr else 1
-    return [node.attr[argument.type_attr].type if argument.type_attr else argument.type] * count

@@ -220,8 +220,8 @@ _ROWS = {
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
         also_accepts=(StochasticRoundingBehaviour,),
         effect="Applied by all programs that are compiled from then on, to all that they compute "
-        "in half precision or cast to it; what runs eagerly rounds to nearest. `reset_ipu_seed` "
-        "starts its random numbers anew. With `REPLICA_IDENTICAL_ONLY`, of programs of several "
+        "in half precision or cast to it, and by what runs eagerly. `reset_ipu_seed` starts its "
+        "random numbers anew. With `REPLICA_IDENTICAL_ONLY`, of programs of several "
         "replicas only weight updates round at random that are the same for all of them.",
     ),
     "floating_point_behaviour.nanoo": _option(

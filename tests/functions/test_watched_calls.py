@@ -226,6 +226,74 @@ def test_numbers_that_are_drawn_are_drawn_once(make_door):
     assert not np.isin(first, door.run(0.0)[0]).any()
 
 
+# XLA has no queues.
+@pytest.mark.parametrize("way", ["session", None])
+def test_what_a_function_takes_from_its_own_outfeed(make_door):
+    """The run that looks for the exception computes with it as well."""
+    door, outfeed = make_door(), IPUOutfeedQueue()
+    weight = door.variable("weight", 1.0)
+
+    def function(x):
+        sent = [weight.assign_add(1.0), outfeed.enqueue(x)]
+        with tf.control_dependencies([each for each in sent if each is not None]):
+            return tf.sqrt(2.0 * outfeed.dequeue())
+
+    door.compile(function)
+    assert door.run(8.0)[0] == [4.0]
+    assert "INV) in the operation 'Sqrt'" in stopped(door, -8.0)
+    assert door.read(weight) == 2.0
+    assert door.run(2.0)[0] == [2.0]
+
+
+@pytest.mark.parametrize("way", ["session", None])
+def test_elements_that_may_not_be_there(make_door):
+    door = make_door()
+    total = door.variable("total", 0.0)
+    dataset = tf.data.Dataset.from_tensor_slices([4.0, 1.0, 9.0, -1.0, 16.0])
+    in_session = isinstance(door, InASession)
+    elements = v1.data.make_initializable_iterator(dataset) if in_session else iter(dataset)
+
+    def step(k, found):
+        element = elements.get_next_as_optional()
+        value = tf.cond(element.has_value(), element.get_value, lambda: 0.0)
+        return k + 1, found + tf.sqrt(value)
+
+    def function(x):
+        _, found = tf.while_loop(lambda k, _: k < 2, step, (0, x))
+        return total.assign_add(found)
+
+    door.compile(function)
+    if in_session:
+        door._session.run(elements.initializer)
+    door.run(0.0)
+    assert door.read(total) == 3.0
+    assert "(INV) in the operation" in (message := stopped(door, 0.0))
+    assert "(Sqrt), in turn 1 of a loop" in message
+    assert door.read(total) == 3.0
+    # There is one element more.
+    door.run(0.0)
+    assert door.read(total) == 7.0
+
+
+def test_what_one_operation_writes_into_several_variables(make_door):
+    door = make_door()
+    weight, squares = door.variable("weight", 1.0), door.variable("squares", 0.0)
+
+    def function(x):
+        handles = {"var": weight.handle, "accum": squares.handle}
+        updated = tf.raw_ops.ResourceApplyAdagrad(**handles, lr=1.0, grad=x)
+        with tf.control_dependencies([updated] if updated is not None else []):
+            return tf.identity(x)
+
+    door.compile(function)
+    assert "was stopped by invalid operation (INV) in the operation 'ResourceApplyAdagrad'" in (
+        stopped(door, 0.0)
+    )
+    door.run(2.0)
+    assert "overflow (OFLO) in the operation 'ResourceApplyAdagrad'" in stopped(door, 1e30)
+    assert (door.read(weight), door.read(squares)) == (0.0, 4.0)
+
+
 def test_a_loop_of_tensorflow_names_its_turn():
     configure()
     strategy = IPUStrategy()

@@ -18,10 +18,17 @@ SCALARS = {
     "beta2": 0.99,
     "beta1_power": 0.81,
     "beta2_power": 0.98,
+    "beta": 0.75,
     "epsilon": 2**-10,
+    "l1": 0.125,
+    "l2": 0.5,
+    "l2_shrinkage": 0.25,
+    "logbase": 1.5,
     "lr": 0.25,
+    "lr_power": -0.5,
     "momentum": 0.75,
     "rho": 0.875,
+    "sign_decay": 0.5,
 }
 ROWS = np.int32([4, 0, 2])
 
@@ -41,7 +48,9 @@ def arguments_of(kind, dtype):
             value = random.uniform(1, 2, (5, 3)) if name != "mg" else np.zeros((5, 3))
             variables[name] = np.float16(value).astype(dtype)
         elif name == "indices":
-            given[name] = ROWS
+            given[name] = ROWS if "Nd" not in kind else ROWS[:, None]
+        elif name == "global_step":
+            given[name] = np.int64(3)
         elif name in SCALARS:
             given[name] = np.float16(SCALARS[name]).astype(dtype)
         else:
@@ -70,7 +79,7 @@ def updated(kind, variables, given, *, jit_compile=None, numerics=None, **switch
 
 def switches_of(kind):
     names = {attribute.name for attribute in definition_of(kind).attr}
-    [switch] = names & {"use_nesterov", "update_slots"} or [None]
+    [switch] = names & {"use_nesterov", "update_slots", "multiply_linear_by_lr"} or [None]
     return [{switch: value} for value in (False, True)] if switch else [{}]
 
 
@@ -162,3 +171,38 @@ def test_rounding_at_random():
     np.testing.assert_array_equal(*found)
     assert set(np.unique(found[0])) == {np.float16(1), np.float16(1 + 2**-10)}
     assert abs((found[0] > 1).mean() - 0.5) < 2 / 4096**0.5
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_products_of_rows_that_are_there_twice(jit_compile):
+    """3 times 0.5 and 5 is 7.5; 6e4 times 2 overflows, although a quarter of it would not."""
+    given = {"indices": np.int32([1, 0, 1]), "updates": halves(0.5, 2, 5)}
+    variable = {"resource": halves(6e4, 3, 7)}
+    (found,) = updated(
+        "ResourceScatterMul", variable, given, jit_compile=jit_compile, numerics=Numerics()
+    )
+    np.testing.assert_array_equal(found, halves(LARGEST, 7.5, 7))
+    given = {"indices": np.int32([1, 0, 1]), "updates": halves(0.5, 0, 5)}
+    (found,) = updated(
+        "ResourceScatterDiv", variable, given, jit_compile=jit_compile, numerics=Numerics()
+    )
+    np.testing.assert_array_equal(found, halves(np.nan, 1.2, 7))
+
+
+def test_no_such_row():
+    """As TensorFlow's kernels have it: an error, or nothing where that is asked for."""
+    given = {"indices": np.int32([-1]), "updates": halves(2)}
+    for kind in ("ResourceScatterMul", "ResourceScatterDiv", "ResourceScatterAdd"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"-1"):
+            updated(kind, {"resource": halves(1, 3)}, given, numerics=Numerics())
+    given = {"indices": np.int32([[-1], [1]]), "updates": halves(2, 4)}
+    variable = {"ref": halves(1, 3)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"-1"):
+        updated("ResourceScatterNdAdd", variable, given, numerics=Numerics())
+    names = [attribute.name for attribute in definition_of("ResourceScatterNdSub").attr]
+    if "bad_indices_policy" not in names:  # older versions of TensorFlow
+        return
+    (found,) = updated(
+        "ResourceScatterNdSub", variable, given, numerics=Numerics(), bad_indices_policy="IGNORE"
+    )
+    np.testing.assert_array_equal(found, halves(1, -1))

@@ -149,3 +149,59 @@ def test_integers_of_nan(jit_compile, dtype):
         strict=True,
     ):
         np.testing.assert_array_equal(result, expected)
+
+
+ROW = halves(0.1, -1.7, 1.3)
+SQUARE = np.float16(np.sin(np.arange(9)).reshape(3, 3))
+IMAGES = np.float16(np.sin(np.arange(36)).reshape(1, 6, 6, 1))
+BLOCK = {"wci": ROW[:2], "wcf": ROW[1:], "wco": ROW[:2], "b": np.tile(ROW, 3)[:8]}
+
+
+def in_lstm_block(x, w, wci, wcf, wco, b):
+    given = {"x": x, "cs_prev": x, "h_prev": x, "w": w}
+    return tf.raw_ops.LSTMBlockCell(**given, wci=wci, wcf=wcf, wco=wco, b=b).h
+
+
+# Of those that TensorFlow's kernels round more often than once, or not as sums of float32.
+LESS_COMMON = [
+    (
+        lambda x: (
+            tf.raw_ops.SparseFillEmptyRowsGrad(
+                reverse_index_map=np.int64([0]), grad_values=x
+            ).d_default_value
+        ),
+        [IMAGES.ravel()],
+    ),
+    (in_lstm_block, [SQUARE[:2, :2], np.tile(SQUARE, 3)[[0, 1, 2, 1], :8], *BLOCK.values()]),
+]
+
+
+@pytest.mark.parametrize(("function", "given"), LESS_COMMON)
+def test_one_rounding_of_less_common_operations(function, given):
+    """All digits of float32, of TensorFlow's own kernel, and then of the nearest half."""
+    exact = function(*(tf.constant(x.astype(np.float32)) for x in given))
+    found = computed(function, *given)
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found, rounded(exact.numpy()))
+    # A CPU has others.
+    assert (function(*map(tf.constant, given)).numpy() != found).any()
+
+
+@pytest.mark.parametrize(
+    ("function", "jit_compile"),
+    [
+        (lambda x: tf.scatter_nd([[0], [0]], x, [1]), None),
+        (lambda x: tf.scatter_nd([[0], [0]], x, [1]), True),
+        (lambda x: tf.sparse.reduce_sum(tf.sparse.from_dense(x), keepdims=True), None),
+        (lambda x: tf.raw_ops.SparseSegmentSum(data=x, indices=[0, 1], segment_ids=[0, 0]), None),
+        (lambda x: tf.sparse.sparse_dense_matmul(tf.sparse.from_dense([x]), x[:, None])[0], None),
+        (lambda x: tf.raw_ops.AccumulateNV2(inputs=[x[:1], x[1:]], shape=[1]), None),
+        (lambda x: tf.math.bessel_i0(x[:1] / 2000), None),
+        (lambda x: tf.raw_ops.TruncateDiv(x=x[:1], y=x[:1] * 0 + 0.25), None),
+    ],
+)
+def test_overflow_of_less_common_operations(function, jit_compile):
+    found = computed(function, halves(4e4, 4e4), jit_compile=jit_compile)
+    np.testing.assert_array_equal(found, halves(LARGEST))
+    found = computed(function, halves(4e4, 4e4), nanoo=True, jit_compile=jit_compile)
+    np.testing.assert_array_equal(found, halves(NAN))

@@ -53,6 +53,13 @@ def on_ipu(function, *arrays):
 ODDS = halves(1e4, -3e4, 3)
 
 
+def gradient_of_image(gradients):
+    """It is given no halves, and makes some."""
+    return tf.raw_ops.CropAndResizeGradImage(
+        grads=gradients, boxes=[[0.0, 0, 1, 1]], box_ind=[0], image_size=[1, 2, 1, 1], T=tf.float16
+    )[0, :, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("function", "given", "expected"),
     [
@@ -66,6 +73,8 @@ ODDS = halves(1e4, -3e4, 3)
         (lambda x: tf.matmul(x, x, transpose_b=True), [ODDS[None]], halves(LARGEST)[None]),
         (lambda x: tf.cast(x, tf.float16), [np.float32([1e5, INF, 1])], halves(LARGEST, NAN, 1)),
         (lambda x: tf.cast(x, tf.float16), [np.int32([10**6, -5])], halves(LARGEST, -5)),
+        (gradient_of_image, [np.float32([[[[1e5]], [[2]]]])], halves(LARGEST, 2)),
+        (lambda x: tf.scatter_nd([[0], [0]], x, [1]), [halves(4e4, 4e4)], halves(LARGEST)),
         # What moves numbers and chooses among them leaves infinities as they are.
         (lambda x: tf.maximum(x, x[::-1]), [halves(INF, 2)], halves(INF, INF)),
         (lambda x: tf.split(x, 2), [halves(INF, 2)], [halves(INF), halves(2)]),

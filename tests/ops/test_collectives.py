@@ -45,7 +45,8 @@ def test_the_links_carry_the_bytes_of_a_group(function, num_floats, num_replicas
     """For each 64 floats that are on a tile."""
     (row,) = collectives_of(function, tf.TensorSpec((GC200.num_tiles * 64,)))
     per_tile = 4 * 64 * num_floats
-    expected = seconds(GC200, per_tile * GC200.num_tiles, Members(num_replicas)) * GC200.clock_hz
+    members = Members(num_replicas, num_replicas)
+    expected = seconds(GC200, per_tile * GC200.num_tiles, members) * GC200.clock_hz
     assert row.cycles == math.ceil(expected)
     assert row.detail == f"{num_replicas} replicas"
     assert row.exchange_bytes == per_tile

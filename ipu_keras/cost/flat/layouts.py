@@ -67,6 +67,25 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
 _FETCHES = frozenset({"all-gather", "load"})
 
 
+def allocated_values(program: FlatProgram) -> frozenset[str]:
+    """Returns the values that are allocated as an operation that reads them wants them.
+
+    All others lie as what makes them leaves them, or with what is allocated; see `layouts_of`.
+    TensorFlow for IPUs allocates what it feeds, keeps, copies to an IPU, loads or gathers.
+    """
+    fetched = {
+        value.name
+        for one in program.compute_sets
+        if one.ops[-1].kind in _FETCHES
+        for value in one.writes
+    }
+    return frozenset(
+        name
+        for name, value in program.values.items()
+        if value.role != "activation" or value.copy_of is not None or name in fetched
+    )
+
+
 def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
     """Yields variables that no operation wants in a place of its own, each with one that it joins.
 

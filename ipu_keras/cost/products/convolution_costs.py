@@ -231,6 +231,10 @@ class CandidateCosts:
     transform: Array
     exchange_bytes: Array
     temporary_bytes: Array
+    # Those of inputs and weights that are not copied if they are allocated for the plan, and what
+    # is needed after the product all the same.
+    staying_bytes: tuple[Array, Array]
+    summing_bytes: Array
     # Those of the temporary bytes that have to lie in interleaved memory: the partials of the
     # matrix unit, which loads and stores 16 bytes of them at once.
     interleaved_bytes: Array
@@ -254,7 +258,8 @@ def costs_of(target: Target, form: ConvolutionForm, grid: Array, num_tiles: int)
     copied = sum(num_bytes for num_bytes, _ in form.copies) / num_tiles
     # What is rearranged is there twice, and then until tiles have their own operands. Over input
     # channels, steps add to sums that stay: these are there twice, too.
-    operands = _arriving(form, grid, share)
+    operands = share.input_bytes + share.weight_bytes
+    staying = _staying(form, grid, share)
     before = np.maximum(2 * copied, copied + operands)
     during = operands + partials * (1 + (grid[SERIAL_IN] > 1))
     after = partials + reduction.num_bytes
@@ -268,6 +273,8 @@ def costs_of(target: Target, form: ConvolutionForm, grid: Array, num_tiles: int)
         + np.where(steps > 1, steps * _step_cycles(target, form, share), 0),
         exchange_bytes=steps * (inputs + weights + reduction.num_bytes),
         temporary_bytes=np.maximum(np.maximum(before, during), after),
+        staying_bytes=staying,
+        summing_bytes=after,
         interleaved_bytes=partials * form.uses_matrix_unit,
         state_bytes=_state_bytes(target, form, grid, share),
         estimated_cycles=_estimate(target, form, grid, share, compute + reduction.estimate),
@@ -298,15 +305,20 @@ def _received(
     return np.maximum(share.input_bytes - inputs, 0), np.maximum(share.weight_bytes - weights, 0)
 
 
-def _arriving(form: ConvolutionForm, grid: Array, share: _Share) -> Array:
-    """Returns the bytes of operands that a tile has beside where they lie.
+def _staying(form: ConvolutionForm, grid: Array, share: _Share) -> tuple[Array, Array]:
+    """Returns the bytes of inputs and weights that one tile alone multiplies, where they lie.
 
-    What one tile alone multiplies lies there, as the plan that it is allocated for has it.
+    That is where they are allocated for the plan. What is rearranged, and what serial steps take
+    slices of, is copied.
     """
+    nothing = np.zeros_like(share.input_bytes)
+    if form.copies:
+        return nothing, nothing
     one_element = math.prod(form.convolution.kernel) == 1
-    inputs = np.where((grid[OUT] == 1) & one_element, 0, share.input_bytes)
-    alone = grid[BATCH] * np.prod(grid[FIELD:], axis=0) == 1
-    return inputs + np.where(alone, 0, share.weight_bytes)
+    whole = grid[SERIAL_IN] == 1
+    inputs = whole & (grid[OUT] == 1) & one_element
+    weights = whole & (grid[SERIAL_OUT] * grid[BATCH] * np.prod(grid[FIELD:], axis=0) == 1)
+    return np.where(inputs, share.input_bytes, 0), np.where(weights, share.weight_bytes, 0)
 
 
 @dataclass(frozen=True)

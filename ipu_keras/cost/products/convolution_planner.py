@@ -53,7 +53,11 @@ class ConvolutionPlan:
         reduce_cycles: Cycles of exchange, sums and cast of partials.
         transform_cycles: Cycles of transforms, and of slices of serial steps.
         exchange_bytes: Bytes that the busiest tile receives.
-        temporary_bytes: Bytes that the fullest tile needs beside operands and result.
+        temporary_bytes: Bytes that the fullest tile needs beside operands and result, where these
+            lie otherwise than the plan wants them.
+        staying_bytes: Those of them of the input, and of the weights, that are not needed where it
+            is allocated for the plan, or they are.
+        summing_bytes: Those of partials and their sums, after the product.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
         state_bytes: Bytes of the fullest tile's vertices, all the time.
         estimated_cycles: Cycles that poplibs' planner chose it by.
@@ -77,11 +81,19 @@ class ConvolutionPlan:
     transform_cycles: int
     exchange_bytes: int
     temporary_bytes: int
+    staying_bytes: tuple[int, int]
+    summing_bytes: int
     interleaved_bytes: int
     state_bytes: int
     estimated_cycles: int
     estimated_bytes: int
     confidence: Confidence
+
+    def temporary_bytes_with(self, allocated: tuple[bool, bool]) -> int:
+        """Returns the temporary bytes if input and weights are allocated for the plan, or not."""
+        pairs = zip(self.staying_bytes, allocated, strict=True)
+        staying = sum(num_bytes for num_bytes, is_allocated in pairs if is_allocated)
+        return max(self.temporary_bytes - staying, self.summing_bytes)
 
     @property
     def cycles(self) -> int:
@@ -192,6 +204,9 @@ def _plan_of(
     target: Target, form: ConvolutionForm, parts: Array, cost: CandidateCosts, index: int
 ) -> ConvolutionPlan:
     split = [int(n) for n in parts]
+    staying = tuple(int(each[index]) for each in cost.staying_bytes)
+    if "swap operands" in form.transforms:
+        staying = staying[::-1]
     return ConvolutionPlan(
         method=form.method,
         transforms=form.transforms,
@@ -210,6 +225,8 @@ def _plan_of(
         transform_cycles=math.ceil(cost.transform[index]),
         exchange_bytes=math.ceil(cost.exchange_bytes[index]),
         temporary_bytes=math.ceil(cost.temporary_bytes[index]),
+        staying_bytes=(staying[0], staying[1]),
+        summing_bytes=math.ceil(cost.summing_bytes[index]),
         interleaved_bytes=math.ceil(cost.interleaved_bytes[index]),
         state_bytes=math.ceil(cost.state_bytes[index]),
         estimated_cycles=math.ceil(cost.estimated_cycles[index]),

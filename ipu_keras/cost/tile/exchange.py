@@ -164,12 +164,13 @@ class Members:
     """Replicas that take part in a collective, as links and gateways connect them.
 
     Args:
-        in_rack: Those of a rack, which links connect.
-        racks: Racks, in which as many take part each, and which gateways connect.
+        num_replicas: Those of all racks together.
+        in_rack: Those of a full rack, which links connect, while gateways connect racks. If all
+            racks are not full, the full ones are waited for.
     """
 
+    num_replicas: int
     in_rack: int
-    racks: int = 1
 
     @classmethod
     def of(cls, target: Target, num_replicas: int, *, ipus_each: int = 1) -> "Members":
@@ -180,13 +181,18 @@ class Members:
         A Pod256 has four racks, and a replica of four IPUs is one of 16 in each:
 
         >>> from ipu_keras.machine.target import target_named
-        >>> Members.of(target_named("gc200"), 64, ipus_each=4)
-        Members(in_rack=16, racks=4)
+        >>> members = Members.of(target_named("gc200"), 64, ipus_each=4)
+        >>> members, members.racks
+        (Members(num_replicas=64, in_rack=16), 4)
         """
         _check_positive(num_replicas=num_replicas, ipus_each=ipus_each)
         # A replica that is larger than a rack takes part from one of its racks.
-        racks = min(math.ceil(num_replicas * ipus_each / target.rack_ipus), num_replicas)
-        return cls(math.ceil(num_replicas / racks), racks)
+        return cls(num_replicas, min(num_replicas, max(1, target.rack_ipus // ipus_each)))
+
+    @property
+    def racks(self) -> int:
+        """Racks that replicas are in."""
+        return math.ceil(self.num_replicas / self.in_rack)
 
     def part_bytes(self, num_bytes: int) -> int:
         """Returns the bytes of a member's part of a tensor that all of a rack share."""
@@ -236,16 +242,16 @@ def all_reduce_seconds(
     >>> from ipu_keras.machine.target import target_named
     >>> gc200 = target_named("gc200")
     >>> for racks in (1, 2):
-    ...     print(round(1e3 * all_reduce_seconds(gc200, 51 * 10**6, Members(64, racks)), 2))
+    ...     print(round(1e3 * all_reduce_seconds(gc200, 51 * 10**6, Members(64 * racks, 64)), 2))
     3.28
     3.42
-    >>> all_reduce_seconds(gc200, 4096, Members(1))
+    >>> all_reduce_seconds(gc200, 4096, Members(1, 1))
     0.0
     """
     # A ring moves the fewest bytes. Doubling has the fewest stages: in each, all IPUs exchange
     # everything with one that is twice as far, over links that as many share. The fastest
     # counts, and so it does between racks.
-    rack = Members(members.in_rack)
+    rack = Members(members.in_rack, members.in_rack)
     ring = reduce_scatter_seconds(target, num_bytes, rack)
     ring += all_gather_seconds(target, num_bytes, rack)
     ring += _all_reduce_of_racks(target, members.part_bytes(num_bytes), members, num_tensors)
@@ -267,7 +273,7 @@ def all_to_all_seconds(
     """
     _check_not_negative(num_bytes=num_bytes)
     num_ipus = members.in_rack
-    part = math.ceil(num_bytes / (num_ipus * members.racks))
+    part = math.ceil(num_bytes / members.num_replicas)
     seconds = 0.0
     if members.racks > 1:
         others = num_ipus * (members.racks - 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
-from ipu_keras.cost.flat.layouts import bytes_per_tile, layouts_of
+from ipu_keras.cost.flat.layouts import allocated_values, bytes_per_tile, layouts_of
 from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
@@ -17,6 +17,7 @@ class CostContext:
     Args:
         in_place: Names of values by names of those that are written over them.
         layouts: Names of values by names of those that lie as they do; see `layouts_of`.
+        allocated: Names of values that lie as an operation that reads them wants them.
         num_ipus: IPUs that run the program, all replicas together.
         ipus_per_replica: IPUs of each of them.
         ipu_at: Maps a replica's IPU by number to the hardware's, on which its links depend.
@@ -26,6 +27,7 @@ class CostContext:
     values: Mapping[str, Value]
     in_place: Mapping[str, str]
     layouts: Mapping[str, str]
+    allocated: frozenset[str]
     product_options: Callable[[ComputeSet], ProductOptions]
     num_ipus: int
     ipus_per_replica: int
@@ -48,6 +50,7 @@ class CostContext:
             values=program.values,
             in_place={**program.in_place, **program.updates},
             layouts=layouts_of(program),
+            allocated=allocated_values(program),
             product_options=product_options,
             num_ipus=num_ipus,
             ipus_per_replica=ipus_per_replica,
@@ -61,6 +64,8 @@ class CostContext:
         inner = CostContext.of(body, self.target, product_options=product_options)
         return replace(
             inner,
+            # A library's operation makes its own tensors as those that read them want them.
+            allocated=frozenset(body.values),
             num_ipus=self.num_ipus,
             ipus_per_replica=self.ipus_per_replica,
             ipu_at=self.ipu_at,
@@ -75,6 +80,10 @@ class CostContext:
     def inputs_per_tile(self, one: ComputeSet) -> int:
         """Returns the bytes of all that a compute set reads, on the tiles with the most."""
         return sum(bytes_per_tile(self.spec(name), self.target) for name in one.reads)
+
+    def is_allocated(self, name: str) -> bool:
+        """Whether a value lies as an operation that reads it wants it."""
+        return not self.allocated.isdisjoint((name, self.layouts.get(name, name)))
 
     def lie_alike(self, name: str, other: str) -> bool:
         """Whether no element has to move between two values of the same size."""

@@ -34,13 +34,17 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
     found = plan(context.target, convolution, memory_proportion=options.memory_proportion)
     # IPUs multiply no other types: such a product is costed as one of these.
     is_native = all(spec.dtype in _NATIVE for spec in one.operands)
+    # Where an operand is a view of several values, the product reads all of them.
+    left, right = map(context.is_allocated, (one.reads[0], one.reads[-1]))
+    # Of a product of matrices, the right one is the convolution's input.
+    allocated = (right, left) if op.kind == "dot" else (left, right)
     compute_cycles = found.compute_cycles + found.reduce_cycles + found.transform_cycles
     return Cost(
         # The plan's exchanges have their syncs, and its memory what products receive.
         compute_cycles=compute_cycles + _adding_cycles(one, context),
         exchange_cycles=found.exchange_cycles,
         exchange_bytes=found.exchange_bytes,
-        temporary_bytes=found.temporary_bytes,
+        temporary_bytes=found.temporary_bytes_with(allocated),
         interleaved_bytes=found.interleaved_bytes,
         num_vertices=1,
         state_bytes=found.state_bytes,

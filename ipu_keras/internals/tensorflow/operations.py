@@ -74,6 +74,18 @@ def definition_of(kind: str) -> Any:
     return _DEFINITION.get()(kind)
 
 
+def types_of(argument: Any, node: Any) -> list[int]:
+    """Returns the types of the tensors that are one argument, or one output, of a `NodeDef`.
+
+    Args:
+        argument: An `ArgDef` of the operation's definition.
+    """
+    if argument.type_list_attr:
+        return list(node.attr[argument.type_list_attr].list.type)
+    count = node.attr[argument.number_attr].i if argument.number_attr else 1
+    return [node.attr[argument.type_attr].type if argument.type_attr else argument.type] * count
+
+
 def set_attribute(op: Any, name: str, value: Any) -> None:
     """Sets an attribute of an existing operation, for which there is no public method."""
     _SET_ATTRIBUTE.get()

@@ -205,7 +205,8 @@ class SessionOptions(Settings):
     enableFloatingPointChecks = Setting(
         False,
         "Whether a run fails in which a result of a node is infinite or no number. The error names "
-        "the first such node. Reports then count what finds it, too.",
+        "the first such node. Weights are as the step left them, until weightsFromHost. Reports "
+        "then count what finds it, too.",
         Effect.RESULTS,
     )
     enableNonStableSoftmax = Setting(

@@ -58,11 +58,16 @@ def check_numbers(graph: OnnxGraph, weights: Sequence[str], first: np.ndarray) -
     titles += [f"the gradient of the weight {name!r}" for name in weights]
     position = int(first.min(initial=len(titles)))
     if position < len(titles):
+        trained = (
+            "The device has the weights that the step left: weightsFromHost takes those of the "
+            "host again. "
+        )
         micro_batch = int(np.argmax(first == position))
         raise poplar_exception(
             f"Floating point exception in {titles[position]}: its result is infinite or "
             f"no number (overflow, division by zero or an invalid operation), in micro-batch "
-            f"{micro_batch} of the step. Nothing was written to the anchors. Leave "
+            f"{micro_batch} of the step. Nothing was written to the anchors. "
+            f"{trained if weights else ''}Leave "
             "SessionOptions.enableFloatingPointChecks False to get such results."
         )
 

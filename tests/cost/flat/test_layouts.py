@@ -1,5 +1,7 @@
 """How tensors are spread, and which values lie as others do, on programs built by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hlo_graphs import argument, graph, inner_parameter, op, product, spec, variable
 
@@ -7,6 +9,7 @@ from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.fusion import deduplicate, fuse
 from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.flat.layouts import (
+    allocated_values,
     bytes_per_tile,
     elements_per_tile,
     layouts_of,
@@ -40,6 +43,23 @@ def layouts(*ops, results=(), functions=None):
     return layouts_of(
         share_memory(fuse(flatten(graph(*ops, results=results, functions=functions))))
     )
+
+
+def test_what_is_fed_kept_copied_or_gathered_is_allocated():
+    program = flatten(
+        graph(
+            argument("x", 8),
+            variable("w", 8),
+            op("sum", "add", (8,), "x", "w"),
+            op("all", "all-gather", (16,), "sum", num_replicas=2),
+            op("double", "add", (16,), "all", "all"),
+            results=("double",),
+        )
+    )
+    assert allocated_values(program) == {"x", "w", "all"}
+    arrived = replace(program.values["sum"], name="arrived", copy_of="sum")
+    program = replace(program, values={**program.values, "arrived": arrived})
+    assert allocated_values(program) == {"x", "w", "all", "arrived"}
 
 
 def test_an_elementwise_result_lies_with_its_first_operand_of_that_size():

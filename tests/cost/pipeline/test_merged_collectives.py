@@ -202,7 +202,7 @@ def test_sixteen_variables_take_the_time_of_one_of_their_size():
     ((name, cost),) = collectives(together).items()
     assert name == "dw0/reduced/and 15 more"
     assert cost.detail == "64 replicas, 16 tensors"
-    seconds = all_reduce_seconds(GC200, 16 * TENSOR, Members(64))
+    seconds = all_reduce_seconds(GC200, 16 * TENSOR, Members(64, 64))
     assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)
     each = [one.cycles for one in collectives(apart).values()]
     assert len(each) == 16
@@ -219,7 +219,7 @@ def test_each_of_them_waits_for_the_gateways_between_racks():
     ).values()
     assert cost.detail == "256 replicas in 4 racks, 16 tensors"
     assert (within.confidence, cost.confidence) == (Confidence.DERIVED, Confidence.GUESSED)
-    seconds = all_reduce_seconds(GC200, 16 * TENSOR, Members(64, 4), num_tensors=16)
+    seconds = all_reduce_seconds(GC200, 16 * TENSOR, Members(256, 64), num_tensors=16)
     assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)
     # 16 latencies of 9.3 us in each of two stages.
     assert cost.cycles - within.cycles > 2 * 16 * 9.3e-6 * 1.33e9
@@ -255,7 +255,7 @@ def test_stages_of_a_pipeline_sum_on_their_own_ipus():
     assert sorted(one.ipu for one in sums) == [0, 1]
     assert [len(one.writes) for one in sums] == [2, 2]
     assert all(one.weight_update for one in sums)
-    seconds = all_reduce_seconds(GC200, 2 * TENSOR, Members(32, 2), num_tensors=2)
+    seconds = all_reduce_seconds(GC200, 2 * TENSOR, Members(64, 32), num_tensors=2)
     for cost in collectives(found).values():
         assert cost.detail == "64 replicas in 2 racks, 2 tensors"
         assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)
@@ -266,5 +266,5 @@ def test_reduce_scatters_of_a_step():
     whole = graph(variable("x", 64), *sums, results=("s0", "s1"))
     options = CostOptions(num_replicas=4, maximum_reduce_scatter_buffer_size=ANY)
     (cost,) = collectives(model_graph("step", whole, GC200, options)).values()
-    seconds = reduce_scatter_seconds(GC200, 2 * 4 * 64, Members(4))
+    seconds = reduce_scatter_seconds(GC200, 2 * 4 * 64, Members(4, 4))
     assert cost.cycles == pytest.approx(seconds * GC200.clock_hz, abs=1)

@@ -115,7 +115,7 @@ def test_states_in_parts():
     assert found.program.remote_bytes == 2 * TENSOR / 4
     one, cost = sets(found, "collective")["m0/update/gathered/all-gather"]
     assert one.writes[0].spec.shape == (64, 64)
-    seconds = all_gather_seconds(GC200, TENSOR, Members(4))
+    seconds = all_gather_seconds(GC200, TENSOR, Members(4, 4))
     assert cost.cycles == pytest.approx(seconds * 1.33e9, abs=1)
     _, loaded = sets(found, "remote copy")["m0/update/loaded/load"]
     assert loaded.cycles == pytest.approx(

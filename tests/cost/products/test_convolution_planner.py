@@ -31,8 +31,37 @@ def test_golden_on_one_tile():
     # Five compute sets without work: 5 (126 + 81)
     assert planned.transform_cycles == 1035
     assert planned.cycles == 568 + 429 + 1035
-    # Sums alone, as the operands are multiplied where they lie: 48 * 8 * 4 = 1536
-    assert planned.temporary_bytes == 1536
+    # Sums, and operands that lie otherwise: 48 * 8 * 4 = 1536, and of halves 16 * 48 and 8 * 16
+    assert planned.temporary_bytes == 1536 + 1536 + 256
+    assert planned.temporary_bytes_with((True, True)) == 1536
+    assert planned.temporary_bytes_with((True, False)) == 1536 + 256
+    assert planned.temporary_bytes_with((False, True)) == 1536 + 1536
+    assert planned.temporary_bytes_with((False, False)) == planned.temporary_bytes
+
+
+def test_operands_that_are_rearranged_or_sliced_do_not_stay():
+    # 3 channels become 16.
+    padded = plan(GC2, matmul(1, 8, 3, 48, "float16"), num_tiles=1)
+    assert padded.transforms == ("pad channels",)
+    assert padded.temporary_bytes_with((True, True)) == padded.temporary_bytes
+    # Steps take slices of the right matrix, which is the weights of what is swapped.
+    few = {"num_tiles": 1, "memory_proportion": 0.05}
+    stepped = plan(GC200, matmul(1, 8, 1024, 1024, "float16"), **few)
+    assert (stepped.transforms, stepped.serial_out_split) == (("swap operands",), 64)
+    assert stepped.staying_bytes == (0, 8 * 1024 * 2)
+
+
+def test_an_operand_of_several_tiles_does_not_stay():
+    # Each of four has a fourth of 128 columns, which it alone multiplies, and all rows.
+    spread = plan(GC200, matmul(1, 2, 64, 128, "float16"), num_tiles=4)
+    assert (spread.out_split, spread.field_splits) == (1, (4,))
+    assert spread.staying_bytes == (64 * 32 * 2, 0)
+    spread = plan(GC200, matmul(1, 128, 64, 2, "float16"), num_tiles=4)
+    assert (spread.out_split, spread.field_splits) == (4, (1,))
+    assert spread.staying_bytes == (0, 64 * 32 * 2)
+    # Of a convolution of several elements, neighbours need the same positions.
+    alone = plan(GC200, Convolution(1, (12, 12), (3, 3), 16, 8), num_tiles=1)
+    assert alone.staying_bytes == (0, 9 * 16 * 8 * 2)
 
 
 def test_golden_exchange():

@@ -11,7 +11,7 @@ from ipu_keras.machine.target import target_named
 GC2, GC200 = target_named("gc2"), target_named("gc200")
 BYTES = st.integers(1, 10**9)
 IPUS = st.integers(2, 64)
-MEMBERS = st.builds(Members, IPUS, st.integers(1, 5))
+MEMBERS = st.builds(lambda n, racks: Members(n * racks, n), IPUS, st.integers(1, 5))
 REPLICATED = [
     exchange.all_reduce_seconds,
     exchange.all_gather_seconds,
@@ -69,36 +69,50 @@ def test_collectives_of_replicas():
     stage = (3000 + 600 + 314) * cycle + 0.16e-6
     # A quarter of 4 MB at half of 70 GB/s, three times around the ring.
     around = 3 * (stage + 1e6 / 35e9)
-    assert exchange.all_gather_seconds(GC200, 4 * 10**6, Members(4)) == pytest.approx(around)
+    assert exchange.all_gather_seconds(GC200, 4 * 10**6, Members(4, 4)) == pytest.approx(around)
     # 10**6 / 1472 are 680 bytes, 170 floats, 29 for a worker, 15 vectors.
     adding = (81 + 11 + 6 * (29 + 15 * 3)) * cycle
     ring = around + 3 * adding
-    assert exchange.reduce_scatter_seconds(GC200, 4 * 10**6, Members(4)) == pytest.approx(ring)
+    assert exchange.reduce_scatter_seconds(GC200, 4 * 10**6, Members(4, 4)) == pytest.approx(ring)
     # 2 of 4 IPUs send 2 of 4 parts of 1 MB to the others over 2 columns, 2 hops.
     across = stage + 0.16e-6 + 2e6 / 35e9
-    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, Members(4)) == pytest.approx(across)
+    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, Members(4, 4)) == pytest.approx(across)
     # In a pair half of it crosses, at full width.
     pair = stage + 2e6 / 70e9
-    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, Members(2)) == pytest.approx(pair)
+    assert exchange.all_to_all_seconds(GC200, 4 * 10**6, Members(2, 2)) == pytest.approx(pair)
     # A word is exchanged in two stages of doubling, not in six around the ring.
     word = 2 * (stage + (81 + 11 + 6 * (29 + 3)) * cycle) + 4 / 70e9 + 4 / 35e9
-    assert exchange.all_reduce_seconds(GC200, 4, Members(4)) == pytest.approx(word)
+    assert exchange.all_reduce_seconds(GC200, 4, Members(4, 4)) == pytest.approx(word)
 
 
 @pytest.mark.parametrize(
-    ("num_replicas", "ipus_each", "members"),
+    ("num_replicas", "ipus_each", "in_rack", "racks"),
     [
-        (1, 1, Members(1, 1)),
-        (64, 1, Members(64, 1)),  # a Pod64
-        (65, 1, Members(33, 2)),
-        (256, 1, Members(64, 4)),  # a Pod256
-        (64, 4, Members(16, 4)),
+        (1, 1, 1, 1),
+        (48, 1, 48, 1),
+        (64, 1, 64, 1),  # a Pod64
+        # A full rack, and what is left.
+        (65, 1, 64, 2),
+        (96, 1, 64, 2),
+        (256, 1, 64, 4),  # a Pod256
+        (64, 4, 16, 4),
         # Replicas of two racks each take part from one.
-        (2, 128, Members(1, 2)),
+        (2, 128, 1, 2),
     ],
 )
-def test_racks(num_replicas, ipus_each, members):
-    assert Members.of(GC200, num_replicas, ipus_each=ipus_each) == members
+def test_racks(num_replicas, ipus_each, in_rack, racks):
+    members = Members.of(GC200, num_replicas, ipus_each=ipus_each)
+    assert (members.num_replicas, members.in_rack, members.racks) == (num_replicas, in_rack, racks)
+
+
+@pytest.mark.parametrize("num_bytes", [4, 10**6, 10**8])
+@pytest.mark.parametrize("ipus_each", [1, 3, 16])
+# In an all-to-all, parts get smaller.
+@pytest.mark.parametrize("collective", REPLICATED[:3])
+def test_more_replicas_are_never_faster(collective, ipus_each, num_bytes):
+    members = [Members.of(GC200, count, ipus_each=ipus_each) for count in range(1, 257)]
+    seconds = [collective(GC200, num_bytes, each) for each in members]
+    assert seconds == sorted(seconds)
 
 
 def test_collectives_of_racks():
@@ -106,7 +120,7 @@ def test_collectives_of_racks():
     stage = (3000 + 600 + 314) * cycle + 0.16e-6
     # A machine has two ports of 12.5 GB/s for four IPUs.
     gateway, share = (3000 + 600 + 314) * cycle + 9.3e-6, 6.25e9
-    racks = Members(in_rack=4, racks=4)
+    racks = Members(16, in_rack=4)
     # Quarters of 1 MB, three times around the ring of four racks, and parts of 1 MB in each.
     around = 3 * (stage + 1e6 / 35e9) + 3 * (gateway + 0.25e6 / share)
     assert exchange.all_gather_seconds(GC200, 4 * 10**6, racks) == pytest.approx(around)
@@ -137,7 +151,7 @@ def test_a_copy_to_another_rack():
 def test_more_bytes_are_never_faster(collective, fewer, more, members):
     fewer, more = sorted((fewer, more))
     assert 0 < collective(GC200, fewer, members) <= collective(GC200, more, members)
-    assert collective(GC200, more, Members(1)) == 0
+    assert collective(GC200, more, Members(1, 1)) == 0
 
 
 @given(BYTES, MEMBERS)
@@ -153,12 +167,12 @@ def test_all_reduce_is_bounded(num_bytes, members):
 @pytest.mark.parametrize("collective", REPLICATED)
 @given(num_bytes=BYTES, in_rack=IPUS, racks=st.integers(2, 5))
 def test_other_racks_and_more_tensors_take_longer(collective, num_bytes, in_rack, racks):
-    alone = collective(GC200, num_bytes, Members(1, racks))
-    together = collective(GC200, num_bytes, Members(1, racks), num_tensors=3)
+    alone = collective(GC200, num_bytes, Members(racks, 1))
+    together = collective(GC200, num_bytes, Members(racks, 1), num_tensors=3)
     # Between two and five racks are at least one stage.
     assert together - alone >= 2 * 9.29e-6
-    within = collective(GC200, num_bytes, Members(in_rack))
-    assert within == collective(GC200, num_bytes, Members(in_rack), num_tensors=3)
+    within = collective(GC200, num_bytes, Members(in_rack, in_rack))
+    assert within == collective(GC200, num_bytes, Members(in_rack, in_rack), num_tensors=3)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +187,7 @@ def test_other_racks_and_more_tensors_take_longer(collective, num_bytes, in_rack
             "leaves the board: .* Received: hops=2, off_board=False",
         ),
         (lambda: exchange.host_seconds(GC2, -4, num_ipus=1), "num_bytes=-4"),
-        (lambda: exchange.all_reduce_seconds(GC2, -4, Members(2)), "num_bytes=-4"),
+        (lambda: exchange.all_reduce_seconds(GC2, -4, Members(2, 2)), "num_bytes=-4"),
         (lambda: Members.of(GC2, 0), "num_replicas=0"),
     ],
 )

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 from graph_costs import GC200, LAUNCH, TILES, costs, program_costs
-from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, spec, variable
+from hlo_graphs import argument, graph, inner_parameter, op, poplar_call, product, spec, variable
 
 from ipu_keras.cost.flat.flattening import flatten
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
+from ipu_keras.cost.flat.views import with_views
 from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.cost.tile import vertices
@@ -38,6 +39,41 @@ def test_a_product_is_planned_in_the_shapes_of_its_operands():
     assert found.cycles == best.cycles
     assert found.temporary_bytes == best.temporary_bytes
     assert found.detail == best.method
+
+
+def test_only_what_is_allocated_for_products_stays_where_it_lies():
+    found = costs(
+        argument("x", 8, 256),
+        variable("w", 256, 256),
+        product("of variable", (8, 256), "x", "w"),
+        op("narrow", "negate", (256, 256), "w"),
+        product("of what lies with it", (8, 256), "x", "narrow"),
+        product("made", (256, 256), "w", "w"),
+        product("of what was made", (8, 256), "x", "made"),
+    )
+    # Of the right matrix, a tile alone multiplies 8 x 6 numbers.
+    best = plan(GC200, matmul(1, 8, 256, 256, "float32"), memory_proportion=0.6)
+    assert (best.temporary_bytes, best.staying_bytes) == (1088, (8 * 6 * 4, 0))
+    products = ("of variable", "of what lies with it", "of what was made")
+    assert [found[name].temporary_bytes for name in products] == [1088 - 192, 1088 - 192, 1088]
+
+
+def test_what_reads_several_values_in_one_view_has_its_variable_where_it_lies():
+    program = with_views(
+        flatten(
+            graph(
+                argument("x", 8, 128),
+                variable("w", 256, 256),
+                op("a", "reverse", (8, 128), "x", dimensions=(0,)),
+                op("b", "reverse", (8, 128), "x", dimensions=(1,)),
+                op("both", "concatenate", (8, 256), "a", "b", dimensions=(1,)),
+                product("y", (8, 256), "both", "w"),
+                results=("y",),
+            )
+        )
+    )
+    assert program.compute_sets[-1].reads == ("a", "b", "w")
+    assert program_costs(program)["y"].temporary_bytes == 1088 - 192
 
 
 def square_product(dtype, depth=64):

@@ -31,5 +31,5 @@ def test_collectives_of_one_replica_cost_nothing():
 def test_collectives_of_replicas_use_the_links(kind, shape, seconds):
     found = costs(argument("x", 1000), op("y", kind, shape, "x", num_replicas=4))["y"]
     num_bytes = 4 * max(1000, *shape)
-    assert found.cycles == math.ceil(seconds(GC200, num_bytes, Members(4)) * 1.33e9)
+    assert found.cycles == math.ceil(seconds(GC200, num_bytes, Members(4, 4)) * 1.33e9)
     assert found.detail == "4 replicas"

@@ -345,7 +345,7 @@ def test_dropout_by_seeds(training_of):
     assert 0.25 < zeros[0].mean() < 0.75
 
 
-def test_numbers_that_are_not_finite(training_of):
+def test_numbers_that_are_not_finite(training_of, weights_of):
     builder = popart.Builder()
     x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 2]))
     w = builder.addInitializedInputTensor(np.ones((2, 2), np.float32))
@@ -369,6 +369,13 @@ def test_numbers_that_are_not_finite(training_of):
     ):
         session.run(popart.PyStepIO({x: given}, found))
     np.testing.assert_array_equal(found[loss], before)
+    # The device has what the step made of its weights, the host still has those before.
+    ones = np.ones((2, 2), np.float32)
+    session.weightsFromHost()
+    np.testing.assert_array_equal(weights_of(session, {w: ones})[w], ones)
+    with pytest.raises(popart.poplar_exception, match=r"weights .*: weightsFromHost takes those"):
+        session.run(popart.PyStepIO({x: given}, found))
+    assert np.isnan(weights_of(session, {w: ones})[w][0, 0])
 
 
 def test_a_dropped_session_frees_its_ipus():
