@@ -26,7 +26,8 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
     found: dict[tuple, ComputeSet] = {}
     kept = []
     for one in program.compute_sets:
-        one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
+        if not same.keys().isdisjoint(one.reads):
+            one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
         # Attributes are a dictionary, which has no hash; the text of equal ones is equal.
         key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, _place(one))

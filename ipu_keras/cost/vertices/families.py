@@ -14,7 +14,6 @@ from ipu_keras.cost.flat.memory import peak_besides_results
 from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
 from ipu_keras.cost.pipeline.placement import STASH_FAMILY
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.cost.products.convolution_planner import Plans
 from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, started_together
@@ -175,7 +174,7 @@ def _contexts(
     for inner in group:
         tiles = 1 + left * inner.flops // max(flops, 1)
         target = context.target.without_tiles(context.target.num_tiles - tiles)
-        yield inner.name, replace(context, target=target, plans=Plans(target))
+        yield inner.name, replace(context, target=target)
 
 
 def _cost_of_others(one: ComputeSet, context: CostContext) -> Cost:

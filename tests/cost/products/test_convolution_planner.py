@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_keras.cost.products import convolution_planner
-from ipu_keras.cost.products.convolution_planner import Plans, plan
+from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
@@ -345,14 +345,15 @@ def test_errors(arguments):
 GC200 = TARGETS["gc200"]
 
 
-def test_equal_products_have_one_plan():
-    plans = Plans(GC200)
-    first = plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.6)
-    assert first == plan(GC200, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.6)
-    assert plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.6) is first
-    # With less memory for it, it is another product.
-    less = plans.find_or_make(matmul(1, 32, 784, 256, "float32"), 0.005)
+def test_equal_products_are_planned_once():
+    first = plan(GC200, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.6)
+    assert plan(GC200, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.6) is first
+    less = plan(GC200, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.005)
     assert less.temporary_bytes < first.temporary_bytes
+    few = GC200.with_numbers(amp_flops=dict.fromkeys(GC200.amp_flops, 4))
+    assert hash(few) == hash(GC200)
+    slower = plan(few, matmul(1, 32, 784, 256, "float32"), memory_proportion=0.6)
+    assert slower.compute_cycles > first.compute_cycles
 
 
 def test_examples():
