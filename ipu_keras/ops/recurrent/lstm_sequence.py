@@ -156,16 +156,15 @@ class _LstmFunctions:
 
     def of_gates(self, units: int, dtype: tf.DType) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns a function from a step's logits to its gates."""
-        if (self.activation.name, self.recurrent_activation.name) != ("tanh", "sigmoid"):
+        names = self.activation.name, self.recurrent_activation.name
+        # The difference of two halves near 1 / 2 would have no digits left.
+        if names != ("tanh", "sigmoid") or dtype.size < tf.float32.size:
             return self._one_by_one
-        # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2, so that XLA makes one kernel of all gates. It is
-        # float32 that is rounded: the difference of two halves near 1 / 2 has no digits left.
-        wide = tf.float32 if dtype.size < tf.float32.size else dtype
-        scale = np.repeat([0.5, 0.5, 1.0, 0.5], units).astype(wide.as_numpy_dtype)
+        # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2, so that XLA makes one kernel of all gates. The
+        # error is below the precision of a number near 1, and gates are factors beside 1.
+        scale = np.repeat([0.5, 0.5, 1.0, 0.5], units).astype(dtype.as_numpy_dtype)
         offset = 1 - scale
-        return lambda logits: tf.cast(
-            tf.tanh(tf.cast(logits, wide) * scale) * scale + offset, dtype
-        )
+        return lambda logits: tf.tanh(logits * scale) * scale + offset
 
     def _one_by_one(self, logits):
         i, f, g, o = tf.split(logits, 4, axis=-1)
