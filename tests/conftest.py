@@ -81,6 +81,13 @@ def no_seed_of_another_test():
             device.engine.seed = None
 
 
+@pytest.fixture
+def reset_afterwards():
+    """Leaves no IPU configured to the next test."""
+    yield
+    sys.modules["ipu_keras.config"].reset_ipu_configuration()
+
+
 @pytest.fixture(scope="session")
 def run_forked(request):
     """Runs scripts in processes that have imported TensorFlow and `ipu_keras` already."""

@@ -6,27 +6,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
-from ipu_keras.ipu_strategy import IPUStrategy
+pytestmark = pytest.mark.usefixtures("reset_afterwards")
+
 
 STEPS = 32
 PLANTED = 17
-
-
-@pytest.fixture
-def configure():
-    def configured(num_ipus=1, **options):
-        reset_ipu_configuration()
-        config = IPUConfig()
-        config.auto_select_ipus = num_ipus
-        for name, value in options.items():
-            setattr(config.floating_point_behaviour, name, value)
-        config.configure_ipu_system()
-        return IPUStrategy()
-
-    yield configured
-    reset_ipu_configuration()
 
 
 class Root(keras.layers.Layer):
@@ -75,8 +61,8 @@ def data(planted, replica=0, replicas=1, dtype="float32"):
     ],
 )
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_fit(configure, replicas, layer, optimizer, planted, kind, said, jit_compile):
-    strategy = configure(replicas, inv=True, div0=True, oflo=True)
+def test_fit(replicas, layer, optimizer, planted, kind, said, jit_compile):
+    strategy = configured(replicas, inv=True, div0=True, oflo=True)
     optimizer = optimizer and optimizer(1e-3)
     model = made(
         strategy, layer and layer(name=layer.__name__.lower()), optimizer, jit_compile=jit_compile
@@ -103,9 +89,9 @@ def test_fit(configure, replicas, layer, optimizer, planted, kind, said, jit_com
 
 
 @pytest.mark.parametrize("jit_compile", ["auto", True])
-def test_fit_by_a_pipeline(configure, jit_compile):
+def test_fit_by_a_pipeline(jit_compile):
     """The root of zero is in the second stage; the weight update comes after eight batches."""
-    strategy = configure(4, inv=True, div0=True, oflo=True)
+    strategy = configured(4, inv=True, div0=True, oflo=True)
     model = made(strategy, Root(name="root"), jit_compile=jit_compile)
     model.set_pipeline_stage_assignment([0, 1])
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
@@ -124,18 +110,13 @@ def test_fit_by_a_pipeline(configure, jit_compile):
 
 
 @pytest.mark.parametrize("place", ["environment", "configuration"])
-def test_engine_option(configure, monkeypatch, place):
-    strategy = configure()
+def test_engine_option(monkeypatch, place):
+    strategy = configured()
     flags = {"debug.floatPointOpException": "true"}
     if place == "environment":
         monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(flags))
     else:
-        reset_ipu_configuration()
-        config = IPUConfig()
-        config.auto_select_ipus = 1
-        config.compilation_poplar_options = flags
-        config.configure_ipu_system()
-        strategy = IPUStrategy()
+        strategy = configured(compilation_poplar_options=flags)
     model = made(strategy, Root(name="root"), steps_per_execution=1)
     x = np.full([2, 1], -1, "float32")
     with pytest.raises(tf.errors.InternalError, match=r"\(INV\).*\(Sqrt\) of 'sequential.*/root'"):
@@ -145,9 +126,9 @@ def test_engine_option(configure, monkeypatch, place):
     assert np.isnan(model.train_on_batch(x, x))
 
 
-def test_overflow_as_a_variable_is_written(configure):
+def test_overflow_as_a_variable_is_written():
     """The optimizer's update is finite, and so was the variable."""
-    strategy = configure(inv=True, div0=True, oflo=True)
+    strategy = configured(inv=True, div0=True, oflo=True)
     with strategy.scope():
         layer = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)
         model = keras.Sequential([keras.Input([1]), layer])
@@ -168,8 +149,8 @@ class Masked(keras.layers.Layer):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_what_is_masked(configure, dtype, jit_compile):
-    strategy = configure(inv=True, div0=True, oflo=True)
+def test_what_is_masked(dtype, jit_compile):
+    strategy = configured(inv=True, div0=True, oflo=True)
     layer = Masked(name="masked", dtype=dtype)
     model = made(strategy, layer, dtype=dtype, jit_compile=jit_compile)
     x, bad = data(-1.0, dtype=dtype)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.special as sp
 import tensorflow as tf
+from configured_ipus import configured
 from ctc_paths import probabilities_of_labels
 from half_arithmetic import EVERY, Halves, differences, halves, once, spacing
 from recurrent_sequences import gru_by_numpy, lstm_by_numpy
@@ -27,7 +28,7 @@ from ipu_addons.keras.layers import (
     PopnnLSTM,
     SerialDense,
 )
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.config import reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops import nn_ops, recurrent
 from ipu_keras.ops.embedding_ops import embedding_lookup
@@ -1310,10 +1311,7 @@ def results(group, way):
 
 @pytest.fixture(scope="module", autouse=True)
 def _ipu():
-    reset_ipu_configuration()
-    config = IPUConfig()
-    config.auto_select_ipus = 1
-    config.configure_ipu_system()
+    configured()
     yield
     results.cache_clear()
     reset_ipu_configuration()

@@ -4,14 +4,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 from in_passes import product
 from in_sessions import compiled, opened
 
 from ipu_keras import ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops, scopes
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
-from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.rnn_ops import PopnnGRU, PopnnLSTM
 from ipu_keras.pipelining_ops import PipelineStageOptions
+
+pytestmark = pytest.mark.usefixtures("reset_afterwards")
 
 # Sixteen products of the half 0.03 make 0.48, which is lost from 1024 on. All of them make 1966;
 # float32 in which they are added up one by one is off by as much as 1.
@@ -23,20 +24,12 @@ def kind_of(total):
     return "half" if total == 1024 else "float"
 
 
-def configured(*, dot="float", convolution="float", num_ipus=1):
-    reset_ipu_configuration()
-    config = IPUConfig()
-    config.auto_select_ipus = num_ipus
-    config.matmuls.poplar_options = {"partialsType": dot}
-    config.convolutions.poplar_options = {"partialsType": convolution}
-    config.configure_ipu_system()
-    return IPUStrategy()
-
-
-@pytest.fixture(autouse=True)
-def _reset():
-    yield
-    reset_ipu_configuration()
+def with_partials(*, dot="float", convolution="float", num_ipus=1):
+    return configured(
+        num_ipus,
+        matmuls__poplar_options={"partialsType": dot},
+        convolutions__poplar_options={"partialsType": convolution},
+    )
 
 
 in_both = pytest.mark.parametrize("jit_compile", [None, True])
@@ -56,7 +49,7 @@ def operands():
 @pytest.mark.parametrize(("dot", "convolution"), [("half", "float"), ("float", "half")])
 @pytest.mark.parametrize("num_ipus", [1, 2])
 def test_functions(dot, convolution, num_ipus, jit_compile):
-    strategy = configured(dot=dot, convolution=convolution, num_ipus=num_ipus)
+    strategy = with_partials(dot=dot, convolution=convolution, num_ipus=num_ipus)
     function = tf.function(sums, jit_compile=jit_compile)
     found = strategy.run(function, [*map(tf.constant, operands())])
     assert [kind_of(total.numpy().item()) for total in found] == [dot, convolution]
@@ -65,7 +58,7 @@ def test_functions(dot, convolution, num_ipus, jit_compile):
 @in_both
 def test_scopes(jit_compile):
     """The innermost scope counts, of calls as well, and what is in none does as configured."""
-    strategy = configured(dot="half")
+    strategy = with_partials(dot="half")
 
     @tf.function
     def called(x, y):
@@ -93,7 +86,7 @@ def test_scopes(jit_compile):
 
 
 def test_sessions():
-    configured(dot="half")
+    with_partials(dot="half")
     with tf.Graph().as_default():
         given = [tf.compat.v1.placeholder(tf.float16, each.shape) for each in operands()]
         result = compiled(sums, given)
@@ -128,7 +121,7 @@ def trained(strategy, jit_compile):
 def test_training(num_ipus):
     """Both ways of the host have the same bits, which are others than those of float32's sums."""
     floats, halves, of_executor = (
-        trained(configured(dot=kind, convolution=kind, num_ipus=num_ipus), jit_compile)
+        trained(with_partials(dot=kind, convolution=kind, num_ipus=num_ipus), jit_compile)
         for kind, jit_compile in (("float", True), ("half", True), ("half", False))
     )
     kernels = zip(floats, halves, strict=True)
@@ -139,7 +132,7 @@ def test_training(num_ipus):
 
 def of_stages(jit_compile, *, dot="float", trains=True, **options):
     """Predictions and trained weights of two layers, each a stage, with options of stages."""
-    strategy = configured(dot=dot, num_ipus=2)
+    strategy = with_partials(dot=dot, num_ipus=2)
     rng = np.random.default_rng(0)
     # Of few bits, so that float32 adds up without an error, in whatever order.
     x, y, *kernels = (
@@ -198,7 +191,7 @@ def test_stages(jit_compile):
 @pytest.mark.parametrize("kinds", [("half", "float"), ("float", "half")])
 def test_stages_within_functions(kinds, num_ipus):
     """Each stage adds up as many numbers, and has options that no other pipeline has."""
-    strategy = configured(num_ipus=num_ipus)
+    strategy = with_partials(num_ipus=num_ipus)
     x, y = operands()
     data = tf.data.Dataset.from_tensors(x).repeat()
     queues = [
@@ -235,7 +228,7 @@ def test_recurrent_layers(layer_class):
     x = tf.constant(rng.normal(size=[2, 20, 20]).astype(np.float16))
 
     def found(partials, dot):
-        strategy = configured(dot=dot)
+        strategy = with_partials(dot=dot)
         initial = tf.keras.initializers.GlorotUniform(seed=1)
         options = {"dtype": tf.float16, "partials_dtype": partials}
         layer = layer_class(17, weights_initializer=initial, **options)
@@ -262,7 +255,7 @@ def test_recurrent_layers(layer_class):
 
 def test_op_by_op():
     """Single operations are computed as those of functions, and know scopes around them."""
-    configured(dot="half")
+    with_partials(dot="half")
     x, y = map(tf.constant, operands())
     with tf.device("/device:IPU:0"):
         found = [*sums(x, y)]

@@ -4,12 +4,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 from in_sessions import compiled, opened
 
 from ipu_keras import loops
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
-from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+
+pytestmark = pytest.mark.usefixtures("reset_afterwards")
 
 LARGEST = 65504.0
 
@@ -22,24 +23,10 @@ def halves(*values):
     return np.float16(values)
 
 
-@pytest.fixture
-def configure():
-    def configured(num_ipus, nanoo=False):
-        reset_ipu_configuration()
-        config = IPUConfig()
-        config.auto_select_ipus = num_ipus
-        config.floating_point_behaviour.nanoo = nanoo
-        config.configure_ipu_system()
-        return IPUStrategy()
-
-    yield configured
-    reset_ipu_configuration()
-
-
 @pytest.mark.parametrize("jit_compile", [None, True])
 @pytest.mark.parametrize(("num_ipus", "nanoo"), [(1, False), (1, True), (2, False)])
-def test_functions(configure, num_ipus, nanoo, jit_compile):
-    strategy = configure(num_ipus, nanoo)
+def test_functions(num_ipus, nanoo, jit_compile):
+    strategy = configured(num_ipus, nanoo=nanoo)
 
     @tf.function(jit_compile=jit_compile)
     def function(x, *, y):
@@ -58,9 +45,9 @@ def test_functions(configure, num_ipus, nanoo, jit_compile):
 @pytest.mark.parametrize("num_ipus", [1, 2])
 @pytest.mark.parametrize("jit_compile", ["auto", True])
 @pytest.mark.parametrize("nanoo", [False, True])
-def test_models(configure, num_ipus, jit_compile, nanoo):
+def test_models(num_ipus, jit_compile, nanoo):
     """One weight of 1, whose gradient for inputs of 300 and 400, labels of 0, overflows."""
-    strategy = configure(num_ipus, nanoo)
+    strategy = configured(num_ipus, nanoo=nanoo)
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -79,9 +66,9 @@ def test_models(configure, num_ipus, jit_compile, nanoo):
 
 
 @pytest.mark.parametrize("nanoo", [False, True])
-def test_sessions(configure, nanoo):
+def test_sessions(nanoo):
     """What is configured after `compile`, and before a session runs, counts."""
-    configure(1)
+    configured()
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float16, [2])
 
@@ -89,16 +76,16 @@ def test_sessions(configure, nanoo):
             return x * x, loops.repeat(2, lambda y: y * np.float16(100), [x])
 
         product, repeated = compiled(net, [x])
-        configure(1, nanoo)
+        configured(nanoo=nanoo)
         found = opened().run([product, repeated], {x: halves(1e4, 5)})
     overflow = np.nan if nanoo else LARGEST
     np.testing.assert_array_equal(found, [halves(overflow, 25), halves(overflow, 5e4)])
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_scaled_loss_sees_an_overflow(configure, dynamic):
+def test_a_scaled_loss_sees_an_overflow(dynamic):
     """A gradient that overflows is no update, and halves the scale, as in stock Keras."""
-    strategy = configure(1)
+    strategy = configured()
     with strategy.scope():
         model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, dtype="mixed_float16")])
         optimizer = keras.optimizers.SGD(0.0)
@@ -115,9 +102,9 @@ def test_a_scaled_loss_sees_an_overflow(configure, dynamic):
 @pytest.mark.parametrize(
     ("make", "jit"), [(tf.compat.v1.train.GradientDescentOptimizer, False), (momentum, True)]
 )
-def test_optimizers_of_tensorflow_1(configure, monkeypatch, make, jit):
+def test_optimizers_of_tensorflow_1(monkeypatch, make, jit):
     """The weight of -6e4 moves by -100 times 100, twice, and cannot; where it can it does."""
-    configure(1)
+    configured()
     monkeypatch.setenv("IPU_KERAS_FIRST_STEPS", "0" if jit else "64")
     with tf.Graph().as_default():
 

@@ -7,10 +7,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 from in_sessions import compiled, opened
 
 from ipu_keras import loops, pipelining_ops, scopes
-from ipu_keras.config import IPUConfig, StochasticRoundingBehaviour, reset_ipu_configuration
+from ipu_keras.config import StochasticRoundingBehaviour
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -19,6 +20,8 @@ from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.optimizers import CrossReplicaOptimizer
 from ipu_keras.pipelining_ops import OptimizerFunctionOutput
 from ipu_keras.utils import reset_ipu_seed
+
+pytestmark = pytest.mark.usefixtures("reset_afterwards")
 
 ALIKE = StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
 
@@ -29,20 +32,10 @@ SIZE = 4096
 OFF = 4 * 0.5 / SIZE**0.5
 
 
-def configured(esr=True, num_ipus=1, seed=1, **devices):
-    reset_ipu_configuration()
-    config = IPUConfig()
-    config.auto_select_ipus = [num_ipus] * devices.get("num_devices", 1)
-    config.floating_point_behaviour.esr = esr
-    config.configure_ipu_system()
+def with_rounding(esr=True, num_ipus=1, seed=1, num_devices=1):
+    strategy = configured([num_ipus] * num_devices, esr=esr)
     reset_ipu_seed(seed)
-    return IPUStrategy()
-
-
-@pytest.fixture(autouse=True)
-def _reset():
-    yield
-    reset_ipu_configuration()
+    return strategy
 
 
 def is_at_random(values):
@@ -57,7 +50,7 @@ in_both = pytest.mark.parametrize("jit_compile", [None, True])
 
 @in_both
 def test_shares(jit_compile):
-    strategy = configured()
+    strategy = with_rounding()
     function = tf.function(lambda x: tf.cast(x, tf.float16), jit_compile=jit_compile)
     x = tf.fill([SIZE], np.float32(1 + 1e-3))
     first, second = (strategy.run(function, [x]).numpy() for _ in range(2))
@@ -75,7 +68,7 @@ def test_shares(jit_compile):
 @in_both
 @pytest.mark.parametrize("esr", [False, True])
 def test_small_updates(jit_compile, esr):
-    strategy = configured(esr)
+    strategy = with_rounding(esr)
     with strategy.scope():
         variable = tf.Variable(tf.ones([256], tf.float16))
 
@@ -97,7 +90,7 @@ def test_small_updates(jit_compile, esr):
 @pytest.mark.parametrize("esr", [False, True])
 def test_scopes(jit_compile, esr):
     """The innermost scope counts, of calls as well, and what is in none does as configured."""
-    strategy = configured(esr)
+    strategy = with_rounding(esr)
 
     @tf.function
     def called(x):
@@ -125,7 +118,7 @@ def test_both_ways_of_the_host_have_the_same_bits():
     """Of calls, loops and branches, which all round with keys of their own."""
     found = []
     for jit_compile in (False, True):
-        strategy = configured()
+        strategy = with_rounding()
         called = tf.function(lambda x: x + np.float16(2**-11))
 
         @tf.function(jit_compile=jit_compile)
@@ -159,18 +152,18 @@ def model(strategy, **options):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_models(jit_compile):
-    strategy = configured()
+    strategy = with_rounding()
     rounding = model(strategy, jit_compile=jit_compile, steps_per_execution=2)
     x = np.ones([4, SIZE], np.float16)
     found = rounding.predict(x, batch_size=1, verbose=0)
     assert is_at_random(found)
     for one in range(3):
         assert abs((found[one] == found[one + 1]).mean() - 0.5) < OFF
-    assert not is_at_random(model(configured(False)).predict(x, batch_size=4, verbose=0))
+    assert not is_at_random(model(with_rounding(False)).predict(x, batch_size=4, verbose=0))
 
 
 def trained(esr, seed=1, num_ipus=1, jit_compile="auto"):
-    strategy = configured(esr, num_ipus, seed)
+    strategy = with_rounding(esr, num_ipus, seed)
     keras.utils.set_random_seed(0)
     with strategy.scope():
         found = keras.Sequential(
@@ -218,15 +211,15 @@ def test_replicas_that_exchange_values():
             tf.cast(tf.cast(x, tf.float16), tf.float32)
         )
 
-    strategy = configured(num_ipus=2)
+    strategy = with_rounding(num_ipus=2)
     _, sums = strategy.run(function, [tf.fill([SIZE], ODD)])
     values, counts = np.unique(sums, return_counts=True)
     np.testing.assert_array_equal(values, [2, 2 + 2**-10, 2 + 2**-9])
     assert abs(counts[1] / SIZE - 0.5) < OFF
-    strategy = configured(ALIKE, num_ipus=2)
+    strategy = with_rounding(ALIKE, num_ipus=2)
     _, sums = strategy.run(function, [tf.fill([SIZE], ODD)])
     assert (sums.numpy() == 2).all()
-    strategy = configured(ALIKE)
+    strategy = with_rounding(ALIKE)
     assert is_at_random(strategy.run(function, [tf.fill([SIZE], ODD)])[0])
 
 
@@ -237,7 +230,7 @@ def share_alike(rows):
 @in_both
 def test_identical_replicas_of_functions(jit_compile):
     """They round alike in calls, branches and loops, and each of these in its own way."""
-    strategy = configured(num_ipus=2)
+    strategy = with_rounding(num_ipus=2)
 
     @tf.function
     def called(x):
@@ -268,7 +261,7 @@ def test_identical_replicas_of_functions(jit_compile):
 @pytest.mark.parametrize("esr", [False, True])
 def test_identical_replicas_of_models(jit_compile, esr):
     """Whether they round at random as configured, or in a scope around the call."""
-    strategy = configured(esr, num_ipus=2)
+    strategy = with_rounding(esr, num_ipus=2)
     rounding = model(strategy, jit_compile=jit_compile, steps_per_execution=2)
     x = np.ones([8, SIZE], np.float16)
     for identical in (True, False):
@@ -282,7 +275,7 @@ def test_identical_replicas_of_models(jit_compile, esr):
 
 def test_identical_replicas_of_sessions():
     """A loop that writes nothing, which is seeded anew when it has run."""
-    configured(num_ipus=2)
+    with_rounding(num_ipus=2)
     with tf.Graph().as_default():
         data = tf.data.Dataset.from_tensors(np.ones([SIZE], np.float16)).repeat()
         infeed, outfeed = IPUInfeedQueue(data), IPUOutfeedQueue()
@@ -303,7 +296,7 @@ def test_identical_replicas_of_sessions():
 
 def test_scopes_of_calls_that_exchange_values():
     """Such calls are taken apart, and what is in them stays in the scopes of the calls."""
-    strategy = configured(False, num_ipus=2)
+    strategy = with_rounding(False, num_ipus=2)
 
     @tf.function
     def called(x):
@@ -333,7 +326,7 @@ def test_pipelines_update_replicas_alike():
     """Each update is 2**-13, a quarter of what lies between the halves below 1."""
     found = []
     for esr in (False, ALIKE):
-        configured(esr, num_ipus=4)
+        with_rounding(esr, num_ipus=4)
         with tf.Graph().as_default():
             data = tf.data.Dataset.from_tensors(np.ones([SIZE], np.float16)).repeat()
             infeed, outfeed = IPUInfeedQueue(data), IPUOutfeedQueue()
@@ -368,7 +361,7 @@ def test_pipelines_update_replicas_alike():
 
 
 def test_sessions():
-    configured()
+    with_rounding()
     with tf.Graph().as_default():
         x = tf.compat.v1.placeholder(tf.float16, [SIZE])
 
@@ -382,7 +375,7 @@ def test_sessions():
 
         results = compiled(net, [x])
         ones, session = {x: np.ones(SIZE, np.float16)}, opened()
-        configured()
+        with_rounding()
         first, second = (session.run(results, ones) for _ in range(2))
         reset_ipu_seed(1)
         again = session.run(results, ones)
@@ -393,7 +386,7 @@ def test_sessions():
 
 
 def test_a_seed_is_of_one_device():
-    configured(num_devices=2)
+    with_rounding(num_devices=2)
     function = tf.function(lambda x: tf.cast(x, tf.float16))
     x = tf.fill([SIZE], ODD)
     first, second = (IPUStrategy(f"/device:IPU:{k}") for k in range(2))

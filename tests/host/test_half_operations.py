@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 from tensorflow import raw_ops as raw
 from tensorflow.python.framework import kernels, op_def_registry
 
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
+from ipu_keras.config import reset_ipu_configuration
 from ipu_keras.host.half_operations import CHANGES, COMPUTING, MOVING, TYPES_OF_UPDATES
 
 HALF = tf.float16.as_datatype_enum
@@ -107,10 +108,7 @@ def test_attributes_are_types_of_single_tensors():
 
 @pytest.fixture(scope="module")
 def _ipu():
-    reset_ipu_configuration()
-    config = IPUConfig()
-    config.auto_select_ipus = 1
-    config.configure_ipu_system()
+    configured()
     yield
     reset_ipu_configuration()
 

@@ -5,14 +5,15 @@ import gc
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 from tensorflow.python.eager import context
 
 from ipu_keras import scopes
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.device import device_for
 from ipu_keras.host.substitutes import SubstitutesOfHalves
-from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.utils import reset_ipu_seed
+
+pytestmark = pytest.mark.usefixtures("reset_afterwards")
 
 LARGEST = np.float16(65504)
 INF, NAN = np.inf, np.nan
@@ -24,22 +25,6 @@ SIZE = 4096
 
 def halves(*values):
     return np.float16(values)
-
-
-def configured(**options):
-    reset_ipu_configuration()
-    config = IPUConfig()
-    config.auto_select_ipus = 1
-    for name, value in options.items():
-        setattr(config.floating_point_behaviour, name, value)
-    config.configure_ipu_system()
-    return IPUStrategy()
-
-
-@pytest.fixture(autouse=True)
-def _reset():
-    yield
-    reset_ipu_configuration()
 
 
 def on_ipu(function, *arrays):

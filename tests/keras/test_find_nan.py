@@ -7,25 +7,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
 
 import ipu_keras
-from ipu_keras.config import IPUConfig, reset_ipu_configuration
-from ipu_keras.ipu_strategy import IPUStrategy
+
+pytestmark = pytest.mark.usefixtures("reset_afterwards")
 
 
 @pytest.fixture
 def strategy():
-    reset_ipu_configuration()
-    yield configured(1)
-    reset_ipu_configuration()
-
-
-def configured(num_ipus, nanoo=False):
-    config = IPUConfig()
-    config.auto_select_ipus = num_ipus
-    config.floating_point_behaviour.nanoo = nanoo
-    config.configure_ipu_system()
-    return IPUStrategy()
+    return configured()
 
 
 class Root(keras.layers.Layer):
@@ -131,27 +122,22 @@ def test_before_the_model_ran(strategy):
 
 @pytest.mark.parametrize("nanoo", [False, True])
 def test_halves_that_overflow(nanoo):
-    reset_ipu_configuration()
-    model = made(configured(1, nanoo), dtype="float16")
+    model = made(configured(nanoo=nanoo), dtype="float16")
     # The kernel's gradient is 300 * 300, which is 65504 on an IPU, and NaN with nanoo.
     found = ipu_keras.find_nan(model, batch(300, 0, "float16"), mode="train")
     assert (found.part, found.kind) == (("gradient", "overflow (OFLO)") if nanoo else ("", ""))
-    reset_ipu_configuration()
 
 
 def test_accumulation_and_replicas():
-    reset_ipu_configuration()
     model = made(configured(2), Root(name="root"))
     model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
     found = ipu_keras.find_nan(model, batch(0, 1))
     assert (found.part, found.step, found.replica) == ("gradient", 0, 0)
     assert "in step 0 of replica 0 of the execution's 2" in str(found)
     np.testing.assert_array_equal(model.get_layer("dense").kernel.numpy(), [[1]])
-    reset_ipu_configuration()
 
 
 def test_pipelines():
-    reset_ipu_configuration()
     strategy = configured(2)
     with strategy.scope():
         x = inputs = keras.Input([1])
@@ -164,7 +150,6 @@ def test_pipelines():
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
     found = ipu_keras.find_nan(model, batch(0, 1))
     assert (found.part, found.layer, found.step) == ("gradient", "staged/root", 0)
-    reset_ipu_configuration()
 
 
 def test_what_is_not_finite_before(strategy):
@@ -240,8 +225,6 @@ def test_callback_does_not_outlive_fit(strategy):
 
 
 def test_doctests():
-    reset_ipu_configuration()
     configured(1)
     found = doctest.testmod(sys.modules["ipu_keras.keras.find_nan"])
-    reset_ipu_configuration()
     assert (found.failed, found.attempted > 0) == (0, True)
