@@ -34,6 +34,7 @@ def test_operations_of_three_processes(tmp_path):
     assert [one["eager"] for one in found] == [reduced] * 3
     assert [one["graph"] for one in found] == [reduced] * 3
     assert [one["ragged"] for one in found] == [[[0, 1, 1, 2, 2, 2], [7.5]]] * 3
+    assert [one["independent"] for one in found] == [[[0.0], [0.0]]] * 3
 
 
 @pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 4), (2, 1)])
