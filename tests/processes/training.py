@@ -40,7 +40,7 @@ def operations():
 
 
 def independent(in_xla, count):
-    """What executions of two sums found, neither of which needs the other, less what they should."""
+    """How far executions of two sums that do not need each other are from the right values."""
 
     @tf.function(jit_compile=in_xla)
     def two(few, many):
