@@ -251,17 +251,11 @@ cdef const char* HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 cdef const char* PREFIX = "/job:localhost/replica:0/task:0/device:IPU:"
 cdef size_t PREFIX_LENGTH = strlen(PREFIX)
 
-# What the host runs in place of a function, as it was found in a configuration.
-cdef struct Substitute:
-    int64_t configuration
-    char* name
-
 cdef struct Program:
     char* name
     # Those that are run as they are, and whose executions are shown apart.
     int64_t is_registered
     int64_t num_executions
-    Substitute* substitute
     Program* next
 
 cdef struct Counters:
@@ -275,8 +269,6 @@ cdef struct Counters:
 cdef struct DeviceState:
     char* name
     int64_t is_configured
-    # How often it was configured: what was found before may not hold any longer.
-    int64_t configuration
     # Says what the host runs in place of a function or an operation; NULL for what it is given.
     PyObject* substitutes
     # Only an error path takes the lock: it guards the text, not the flag.
@@ -591,45 +583,6 @@ cdef void set_failure(object error, TF_Status* status) noexcept:
     tf.TF_SetStatus(status, TF_INTERNAL, message)
 
 
-cdef Substitute* find_substitute(
-    DeviceState* device, const char* name, TF_Status* status
-) noexcept with gil:
-    """Asks what the host runs in place of a function, and notes it for later calls."""
-    cdef int64_t configuration = atomic_read(&device.configuration)
-    cdef Substitute* found
-    cdef Program* program
-    try:
-        substitute = (<object> device.substitutes).of_function((<bytes> name).decode())
-        program = program_called(device, name)
-        found = <Substitute*> PyMem_RawCalloc(1, sizeof(Substitute))
-        if found == NULL:
-            raise MemoryError
-        found.configuration = configuration
-        found.name = program.name if substitute is None else duplicate(substitute)
-        # The one before stays: calls that go on may still read it.
-        atomic_publish(<void**> &program.substitute, found)
-        return found
-    except BaseException as error:
-        set_failure(error, status)
-        return NULL
-
-
-cdef const char* function_on_host(
-    DeviceState* device, const char* name, Program* program, TF_Status* status
-) noexcept nogil:
-    """What the host runs for a function, of which `program` is known; NULL with an error."""
-    cdef Substitute* found = NULL
-    if device.substitutes == NULL:
-        return name
-    if program != NULL:
-        if atomic_read(&program.is_registered):
-            return name
-        found = <Substitute*> atomic_take(<void**> &program.substitute)
-    if found == NULL or found.configuration != atomic_read(&device.configuration):
-        found = find_substitute(device, name, status)
-    return NULL if found == NULL else found.name
-
-
 cdef bint may_compute_halves(const TFE_Op* op, const char* name, TF_Status* status) noexcept nogil:
     """Whether an operation is given halves, or may make them of something else."""
     cdef int index
@@ -640,27 +593,42 @@ cdef bint may_compute_halves(const TFE_Op* op, const char* name, TF_Status* stat
     return strcmp(name, "Cast") == 0 or strcmp(name, "CropAndResizeGradImage") == 0
 
 
-cdef TFE_Op* op_of_substitute(
-    DeviceState* device, const TFE_Op* op, TFE_Context* context, TF_Status* status
-) noexcept with gil:
-    """A call of what the host runs in place of an operation; NULL if that runs as it is."""
-    cdef TF_Buffer* attributes = tf.TF_NewBuffer()
-    cdef bytes name
+cdef object substitute_of(
+    DeviceState* device, const TFE_Op* op, const char* name, TF_Status* status
+):
+    """The name of what the host runs in place of a function or an operation, or `None`."""
+    cdef TF_Buffer* attributes
+    if is_function(name):
+        return (<object> device.substitutes).of_function((<bytes> name).decode())
+    attributes = tf.TF_NewBuffer()
     try:
         tf.TFE_OpAttrsSerialize(tf.TFE_OpGetAttrs(op), attributes, status)
         if tf.TF_GetCode(status) != TF_OK:
-            return NULL
-        substitute = (<object> device.substitutes).of_operation(
+            return None
+        return (<object> device.substitutes).of_operation(
             PyBytes_FromStringAndSize(<const char*> attributes.data, attributes.length))
-        if substitute is None:
+    finally:
+        tf.TF_DeleteBuffer(attributes)
+
+
+cdef TFE_Op* op_of_substitute(
+    DeviceState* device, const TFE_Op* op, const char* name, TFE_Context* context,
+    TF_Status* status
+) noexcept with gil:
+    """A call of what the host runs in place of what it is given; NULL if that runs as it is.
+
+    It is asked each time, as it depends on the scopes around the call.
+    """
+    cdef bytes substitute
+    try:
+        found = substitute_of(device, op, name, status)
+        if found is None:
             return NULL
-        name = substitute.encode()
-        return tf.TFE_NewOp(context, name, status)
+        substitute = found.encode()
+        return tf.TFE_NewOp(context, substitute, status)
     except BaseException as error:
         set_failure(error, status)
         return NULL
-    finally:
-        tf.TF_DeleteBuffer(attributes)
 
 
 cdef void forward(
@@ -691,21 +659,22 @@ cdef void execute(
         execute_constant(device, op, context, outputs, num_outputs, status)
         return
     cdef TFE_Op* host_op = NULL
-    cdef const char* host_name = name
-    cdef Program* program = NULL
+    cdef Program* program = find_program(device, name) if is_function(name) else NULL
+    cdef bint may_differ
     if is_function(name):
-        program = find_program(device, name)
-        host_name = function_on_host(device, name, program, status)
-    elif device.substitutes != NULL and may_compute_halves(op, name, status):
-        host_op = op_of_substitute(device, op, context, status)
+        may_differ = program == NULL or not atomic_read(&program.is_registered)
+    else:
+        may_differ = may_compute_halves(op, name, status)
+    if device.substitutes != NULL and may_differ:
+        host_op = op_of_substitute(device, op, name, context, status)
     if tf.TF_GetCode(status) != TF_OK:
         return
     # What was made in place of an operation has the attributes in it.
-    cdef bint has_attributes = host_op == NULL
+    cdef bint has_attributes = host_op == NULL or is_function(name)
     if host_op == NULL:
         # Keeping one op per thread and resetting it saves 0.2 of about 8 microseconds,
         # and would tie its inputs or the context to the life of the thread.
-        host_op = tf.TFE_NewOp(context, host_name, status)
+        host_op = tf.TFE_NewOp(context, name, status)
         if tf.TF_GetCode(status) != TF_OK:
             return
     forward(device, op, host_op, has_attributes, outputs, num_outputs, status)
@@ -843,7 +812,6 @@ cdef class CustomDevice:
             while self._state.programs[bucket] != NULL:
                 program = self._state.programs[bucket]
                 self._state.programs[bucket] = program.next
-                # It has no substitute: it is one of a device that never ran anything.
                 PyMem_RawFree(program.name)
                 PyMem_RawFree(program)
 
@@ -864,8 +832,7 @@ cdef class CustomDevice:
         )
 
     def configure(self):
-        """Lets the device run ops; asks again what the host runs in place of functions."""
-        atomic_add(&self._state.configuration, 1)
+        """Lets the device run ops."""
         atomic_write(&self._state.is_configured, 1)
 
     def refuse(self, str reason not None):

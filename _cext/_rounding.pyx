@@ -194,16 +194,19 @@ cdef extern from *:
         }
     }
 
-    /* Where a device is among its keys. Executions that run at the same time take others. */
-    typedef struct { uint64_t seed, count; } KeyStream;
+    /* Where a device is among its keys. Executions that run at the same time take others. The
+       lowest bit of a key says whether replicas have others, and is that of all that follow. */
+    typedef struct { uint64_t seed, count, apart; } KeyStream;
 
     static uint64_t next_key(KeyStream* stream) {
         uint64_t seed = __atomic_load_n(&stream->seed, __ATOMIC_RELAXED);
         uint64_t count = __atomic_fetch_add(&stream->count, 1, __ATOMIC_RELAXED);
-        return mixed(seed + 0x9E3779B97F4A7C15u * count);
+        uint64_t apart = __atomic_load_n(&stream->apart, __ATOMIC_RELAXED);
+        return (mixed(seed + 0x9E3779B97F4A7C15u * count) & ~(uint64_t)1) | apart;
     }
 
-    static void restart(KeyStream* stream, uint64_t seed) {
+    static void restart(KeyStream* stream, uint64_t seed, uint64_t apart) {
+        __atomic_store_n(&stream->apart, apart, __ATOMIC_RELAXED);
         __atomic_store_n(&stream->seed, mixed(seed), __ATOMIC_RELAXED);
         __atomic_store_n(&stream->count, 0, __ATOMIC_RELAXED);
     }
@@ -291,7 +294,7 @@ cdef extern from *:
         uint64_t seed
         uint64_t count
     uint64_t next_key(KeyStream*) noexcept nogil
-    void restart(KeyStream*, uint64_t) noexcept nogil
+    void restart(KeyStream*, uint64_t, uint64_t) noexcept nogil
     enum:
         BITS_OF_OVERFLOW
 
@@ -378,9 +381,12 @@ cdef class RoundingKeys:
     def address(self):
         return <uintptr_t>&self.stream
 
-    def restart(self, seed):
-        """Starts the keys anew from a seed, an integer of any size."""
-        restart(&self.stream, <uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
+    def restart(self, seed, identical_replicas=False):
+        """Starts the keys anew from a seed, an integer of any size.
+
+        Executions of all replicas have the same keys if these are to be identical.
+        """
+        restart(&self.stream, <uint64_t>(seed & 0xFFFFFFFFFFFFFFFF), not identical_replicas)
 
     def following(self):
         """Returns the next key, which an execution would take."""

@@ -35,6 +35,7 @@ from ipu_keras.machine.world import ALONE, World
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
+from ipu_keras.tracing.frontend_attributes import numerics_scopes
 from ipu_keras.tracing.infeeds import infeed_of
 
 # Functions that are a program, or become one when they are called.
@@ -207,13 +208,14 @@ class IPUStrategy(tf.distribute.Strategy):
     def _run_traced(self, fn: Any, args, kwargs) -> Any:
         replicated = self._replicated_function(fn)
         programs = self._programs_of(fn)
-        key = _signature((args, kwargs))
+        scopes, signature = numerics_scopes(), _signature((args, kwargs))
+        key = None if signature is None else (signature, *scopes)
         if key is None or key not in programs:
             refuse_dtypes("input", {"args": tuple(args), "kwargs": kwargs})
             concrete = self._trace_of(fn, args, kwargs)
             refuse_dtypes("output", concrete.structured_outputs)
             if key is None:
-                key = concrete.name
+                key = (concrete.name, *scopes)
             if key not in programs:
                 refuse_computed_dtypes(graph_of(concrete))
                 programs.compile(key, concrete, args, kwargs)

@@ -230,9 +230,9 @@ def stochastic_rounding(override: bool) -> Iterator[None]:
 
     It holds for the operations of a graph, and for functions, loops and branches that they call,
     but where these are in a scope of their own. Gradients are in the scopes in which they are
-    computed. It holds for operations that run eagerly on an IPU device as well, and not for
-    functions that are called eagerly, which have scopes within them. It changes no costs, as an
-    IPU rounds either way in the same time.
+    computed. Around eager code, it holds for operations that run on an IPU device, for functions
+    that are called there or run by a strategy, and for what methods of Keras models run, which are
+    compiled for it. It changes no costs, as an IPU rounds either way in the same time.
 
     Args:
         override: Whether to round stochastically, as `IPUConfig.floating_point_behaviour.esr` does;
@@ -257,7 +257,8 @@ def partials_type(override_type: Any) -> Iterator[None]:
 
     It changes what products of float16 numbers cost, and with `np.float16` what they are, as the
     option `partialsType` does for all of a program: after every 16 products a sum is rounded to
-    float16. Gradients that are computed outside of the scope are as the program is.
+    float16. Gradients that are computed outside of the scope are as the program is. Around eager
+    code it holds as `stochastic_rounding` does, for numbers and not for costs.
 
     Args:
         override_type: `np.float16` or `np.float32`, or TensorFlow's types of these names.

@@ -302,8 +302,8 @@ def reset_ipu_seed(
         device: The IPU device whose programs are seeded, and whose replicas the last argument is
             about.
         cpu_device: The CPU device that the IPUs are attached to.
-        experimental_identical_replicas: Whether all replicas draw the same numbers. By default each
-            draws its own.
+        experimental_identical_replicas: Whether all replicas draw the same numbers, and round what
+            is the same in them alike. By default each draws its own.
 
     Raises:
         TypeError: `seed` is not an integer, or `experimental_identical_replicas` no truth value.
@@ -324,7 +324,7 @@ def reset_ipu_seed(
         seed = int(synthetic_array(flags, (), "int32"))
     engine.num_seedings += 1
     engine.seed = seed
-    engine.rounding_keys.restart(seed)
+    engine.rounding_keys.restart(seed, identical_replicas=identical)
     tf.random.set_seed(seed)
     # Within a graph, `set_seed` sets the graph's seed only. Another thread is in no graph.
     with concurrent.futures.ThreadPoolExecutor(1) as outside:

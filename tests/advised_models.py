@@ -1,7 +1,8 @@
 """Small models that stand for kinds of programs, and users who write what they are advised."""
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,8 +44,17 @@ class Advised:
     steps: int = 1
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def target(self) -> Target:
+        return hardware(self.tile_bytes)
+
     def report(self, lines: Sequence[str] = ()) -> Report:
         """Profiles the model after a user has written some lines."""
+        with self.written(lines) as (model, specs):
+            return ipu_keras.profile(model, *specs, target=self.target(), **self.options)
+
+    @contextlib.contextmanager
+    def written(self, lines: Sequence[str] = ()) -> Iterator[tuple[keras.Model, tuple]]:
+        """Yields the model and its specs, in a strategy's scope, as a user has written them."""
         writes = _Writing(lines)
         specs = writes.fed(self._specs(writes.number("batch_size", self.batch_size)))
         before = keras.config.dtype_policy()
@@ -57,10 +67,8 @@ class Advised:
             with IPUStrategy().scope():
                 model = self._made(writes.number("steps_per_execution", self.steps))
                 here = {"model": model, "specs": specs, "ipu_keras": ipu_keras}
-                writes.run("model.set_", target=hardware(self.tile_bytes), **here)
-                return ipu_keras.profile(
-                    model, *specs, target=hardware(self.tile_bytes), **self.options
-                )
+                writes.run("model.set_", target=self.target(), **here)
+                yield model, specs
         finally:
             keras.config.set_dtype_policy(before)
             reset_ipu_configuration()

@@ -1,10 +1,7 @@
 """Recurrent layers step by step, as the papers have them, and random arguments for them."""
 
 import numpy as np
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+from scipy.special import expit
 
 
 def softmax(x):
@@ -16,7 +13,7 @@ FUNCTIONS = {
     "tanh": np.tanh,
     "relu": lambda x: np.maximum(x, 0),
     "softmax": softmax,
-    "sigmoid": sigmoid,
+    "sigmoid": expit,
     "hard_sigmoid": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
     "linear": lambda x: x,
 }
@@ -37,9 +34,9 @@ def lstm_by_numpy(
     """In the precision of what it is given."""
     of_cell, of_gate = FUNCTIONS[activation], FUNCTIONS[recurrent_activation]
     mask = np.ones(inputs.shape[:2], bool) if mask is None else mask
-    outputs = np.empty((len(inputs), *h.shape), h.dtype)
+    outputs = np.empty_like(h, shape=(len(inputs), *h.shape))
     for time, x in enumerate(inputs):
-        i, f, g, o = np.split(x @ kernel + h @ recurrent_kernel + bias, 4, axis=-1)
+        i, f, g, o = np.split(x @ kernel + bias + h @ recurrent_kernel, 4, axis=-1)
         here = mask[time][:, np.newaxis]
         c = np.where(here, of_gate(f) * c + of_gate(i) * of_cell(g), c)
         h = np.where(here, of_gate(o) * of_cell(c), h)
@@ -67,10 +64,11 @@ def gru_by_numpy(
     of_inputs, of_state = bias if reset_after else (bias, np.zeros_like(bias))
     to_z, to_r, to_candidate = np.split(recurrent_kernel, 3, axis=-1)
     add_z, add_r, add_candidate = np.split(of_state, 3)
-    outputs = np.empty((len(inputs), *h.shape), h.dtype)
+    early = np.concatenate([add_z, add_r, np.zeros_like(add_candidate)])
+    outputs = np.empty_like(h, shape=(len(inputs), *h.shape))
     for time, x in enumerate(inputs):
-        x_z, x_r, x_candidate = np.split(x @ kernel + of_inputs, 3, axis=-1)
-        z, r = of_gate(x_z + h @ to_z + add_z), of_gate(x_r + h @ to_r + add_r)
+        x_z, x_r, x_candidate = np.split(x @ kernel + (of_inputs + early), 3, axis=-1)
+        z, r = of_gate(x_z + h @ to_z), of_gate(x_r + h @ to_r)
         after = r * (h @ to_candidate + add_candidate)
         recalled = after if reset_after else (r * h) @ to_candidate
         z = z * (1 - attention[time][:, np.newaxis])

@@ -9,10 +9,15 @@ import pytest
 import tensorflow as tf
 from in_sessions import compiled, opened
 
-from ipu_keras import loops, scopes
+from ipu_keras import loops, pipelining_ops, scopes
 from ipu_keras.config import IPUConfig, StochasticRoundingBehaviour, reset_ipu_configuration
+from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.all_to_all_op import all_gather
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.optimizers import CrossReplicaOptimizer
+from ipu_keras.pipelining_ops import OptimizerFunctionOutput
 from ipu_keras.utils import reset_ipu_seed
 
 ALIKE = StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
@@ -225,12 +230,141 @@ def test_replicas_that_exchange_values():
     assert is_at_random(strategy.run(function, [tf.fill([SIZE], ODD)])[0])
 
 
+def share_alike(rows):
+    return np.mean([one == other for one, other in zip(rows[::2], rows[1::2], strict=True)])
+
+
+@in_both
+def test_identical_replicas_of_functions(jit_compile):
+    """They round alike in calls, branches and loops, and each of these in its own way."""
+    strategy = configured(num_ipus=2)
+
+    @tf.function
+    def called(x):
+        return x + np.float16(2**-11)
+
+    @tf.function(jit_compile=jit_compile)
+    def function(x):
+        # All of them wait for a sum, so that there are two segments.
+        x += cross_replica_sum(tf.zeros_like(x))
+        _, looped = tf.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, y + called(x)), (0, x))
+        every = tf.stack([called(x), called(x), looped])
+        return tf.transpose(all_gather(every, replication_factor=2), [1, 0, 2])
+
+    found = {}
+    for identical in (False, True, False):
+        reset_ipu_seed(1, experimental_identical_replicas=identical)
+        kinds = [strategy.run(function, [tf.ones([SIZE], tf.float16)]).numpy() for _ in range(2)]
+        for each in kinds:
+            first, second, _ = each[:, 0]
+            assert abs((first == second).mean() - 0.5) < OFF
+            for rows in each:
+                assert (share_alike(rows) == 1) if identical else (share_alike(rows) < 0.6)
+        assert abs((kinds[0][0, 0] == kinds[1][0, 0]).mean() - 0.5) < OFF
+        np.testing.assert_array_equal(found.setdefault(identical, kinds), kinds)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("esr", [False, True])
+def test_identical_replicas_of_models(jit_compile, esr):
+    """Whether they round at random as configured, or in a scope around the call."""
+    strategy = configured(esr, num_ipus=2)
+    rounding = model(strategy, jit_compile=jit_compile, steps_per_execution=2)
+    x = np.ones([8, SIZE], np.float16)
+    for identical in (True, False):
+        reset_ipu_seed(1, experimental_identical_replicas=identical)
+        with scopes.stochastic_rounding(True):
+            found = rounding.predict(x, batch_size=1, verbose=0)
+        assert abs((found[0] == found[2]).mean() - 0.5) < OFF
+        share = share_alike(found)
+        assert share == 1 if identical else abs(share - 0.5) < OFF
+
+
+def test_identical_replicas_of_sessions():
+    """A loop that writes nothing, which is seeded anew when it has run."""
+    configured(num_ipus=2)
+    with tf.Graph().as_default():
+        data = tf.data.Dataset.from_tensors(np.ones([SIZE], np.float16)).repeat()
+        infeed, outfeed = IPUInfeedQueue(data), IPUOutfeedQueue()
+
+        def body(x):
+            return outfeed.enqueue(x + np.float16(2**-11))
+
+        run = compiled(lambda: loops.repeat(2, body, [], infeed))
+        taken, session = outfeed.dequeue(), opened(infeed.initializer)
+        for identical in (False, True):
+            reset_ipu_seed(1, experimental_identical_replicas=identical)
+            session.run(run)
+            found = session.run(taken).reshape(-1, SIZE)
+            assert abs((found[0] == found[2]).mean() - 0.5) < OFF
+            share = share_alike(found)
+            assert share == 1 if identical else abs(share - 0.5) < OFF
+
+
+def test_scopes_of_calls_that_exchange_values():
+    """Such calls are taken apart, and what is in them stays in the scopes of the calls."""
+    strategy = configured(False, num_ipus=2)
+
+    @tf.function
+    def called(x):
+        with scopes.stochastic_rounding(False):
+            nearest = tf.cast(x, tf.float16)
+        return cross_replica_sum(tf.cast(tf.cast(x, tf.float16), tf.float32)), nearest
+
+    @tf.function
+    def function(x):
+        with scopes.stochastic_rounding(True):
+            return called(x)
+
+    sums, nearest = strategy.run(function, [tf.fill([SIZE], ODD)])
+    np.testing.assert_array_equal(np.unique(sums), [2, 2 + 2**-10, 2 + 2**-9])
+    assert not is_at_random(nearest)
+
+
 def test_only_updates_of_replicas_are_at_random():
     """With weights of 0 and gradients that are exact, only what updates them rounds."""
     nearest, alike, everywhere = (trained(esr, num_ipus=2) for esr in (False, ALIKE, True))
     assert (alike != nearest).mean() > 0.2
     assert (alike != everywhere).mean() > 0.2
     np.testing.assert_allclose(alike, nearest, atol=0.01)
+
+
+def test_pipelines_update_replicas_alike():
+    """Each update is 2**-13, a quarter of what lies between the halves below 1."""
+    found = []
+    for esr in (False, ALIKE):
+        configured(esr, num_ipus=4)
+        with tf.Graph().as_default():
+            data = tf.data.Dataset.from_tensors(np.ones([SIZE], np.float16)).repeat()
+            infeed, outfeed = IPUInfeedQueue(data), IPUOutfeedQueue()
+
+            def loss(x):
+                weights = tf.compat.v1.get_variable(
+                    "weights", initializer=np.ones([SIZE], np.float16), use_resource=True
+                )
+                return tf.reduce_sum(x * weights * np.float16(2**-6))
+
+            def optimizer(loss):
+                descent = tf.compat.v1.train.GradientDescentOptimizer(2**-9)
+                return OptimizerFunctionOutput(CrossReplicaOptimizer(descent), loss)
+
+            def net(infeed=infeed, outfeed=outfeed, loss=loss, optimizer=optimizer):
+                return pipelining_ops.pipeline(
+                    [tf.identity, loss],
+                    4,
+                    infeed_queue=infeed,
+                    outfeed_queue=outfeed,
+                    optimizer_function=optimizer,
+                )
+
+            run, session = compiled(net), opened(infeed.initializer)
+            session.run(run)
+            found.append(session.run(tf.compat.v1.global_variables()[0]))
+    nearest, alike = found
+    assert (nearest == 1).all()
+    assert set(np.unique(alike)) == {np.float16(1), np.float16(1 - 2**-11)}
+    # Four standard deviations.
+    assert abs((alike < 1).mean() - 0.25) < 4 * (0.25 * 0.75 / SIZE) ** 0.5
 
 
 def test_sessions():

@@ -1,5 +1,6 @@
 """Finds which layers go into which stage, so that the slowest stage takes the least."""
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -99,6 +100,12 @@ class PlannedSplit:
         return max(self.tile_bytes) <= self.capacity
 
     @property
+    def is_finest(self) -> bool:
+        """Whether the fullest stage is one layer, so that more stages would need no less."""
+        fullest = self.tile_bytes.index(max(self.tile_bytes))
+        return self.stages.count(fullest) == 1
+
+    @property
     def stages(self) -> tuple[int, ...]:
         """The stage of each layer."""
         starts = (0, *self.ends)
@@ -134,7 +141,7 @@ def balanced_pipeline(
         training=training,
         options=options,
     )
-    return BalancedPipeline(layers=layers, before=pipelines.even(), after=pipelines.balanced())
+    return BalancedPipeline(layers=layers, before=pipelines.even(), after=pipelines.balanced)
 
 
 class Pipelines:
@@ -168,8 +175,9 @@ class Pipelines:
         """Returns the split with as many layers in each stage."""
         return self.planned(self._even_ends)
 
+    @functools.cached_property
     def balanced(self) -> PlannedSplit:
-        """Returns the fastest split that fits of some; if none does, the one that lacks the least.
+        """The fastest split that fits of some; if none does, the one that lacks the least.
 
         The split with as many layers in each stage is among them if what the layers take adds up
         to nearly as little there.
@@ -195,9 +203,22 @@ class Pipelines:
 
     def balance(self, usable_share: float = USABLE_SHARE) -> Split:
         """Balances the stages by what the layers take, as far as that adds up."""
+        return self._balance(self._layers, usable_share)
+
+    def cannot_fit(self) -> bool:
+        """Whether what layers keep is by itself more than the stages of any split may have.
+
+        Of activations that are computed again, nothing is known before a split is modelled.
+        """
+        layers = self._layers
+        if self._options.recomputation:
+            layers = [replace(one, activation_bytes=0, crossing_bytes=0) for one in layers]
+        return not self._balance(layers, usable_share=1.0).fits
+
+    def _balance(self, layers: Sequence[LayerCost], usable_share: float) -> Split:
         together = self._step.together
         return balance(
-            self._layers, self._stashes, self._target, together=together, usable_share=usable_share
+            layers, self._stashes, self._target, together=together, usable_share=usable_share
         )
 
     def planned(self, ends: tuple[int, ...]) -> PlannedSplit:
@@ -396,8 +417,9 @@ def balance(
             "There are fewer layers that can be in different stages than stages. Received: "
             f"{len(ends)} of them, num_ipus={len(stashes)}"
         )
-    least = max(capacity, _least_capacity(layers, ends, stashes))
-    found = _best(layers, ends, stashes, least)
+    found = _best(layers, ends, stashes, capacity)
+    if found is None:
+        found = _best(layers, ends, stashes, _least_capacity(layers, ends, stashes))
     assert found is not None, "one split needs just so much"
     return split_at(layers, found, stashes, target, usable_share)
 

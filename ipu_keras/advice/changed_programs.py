@@ -74,15 +74,32 @@ class ChangedPrograms:
         return after_passes(MODEL_PASSES[len(READING_PASSES) :], read)
 
     def cannot_fit(self, changes: Mapping[str, Any]) -> bool:
-        """Whether what layers keep is by itself more than the stages of a new pipeline may have.
+        """Whether what is known before a program is modelled is more than it may need.
 
-        With activations that are computed again, or variables that may be in remote memory, this
-        is not known before the pipeline is modelled. Raises a `ValueError` as `with_changes` does.
+        With variables that may be in remote memory, nothing is. Raises a `ValueError` as
+        `with_changes` does.
         """
         dtype, num_stages, options = self._taken_apart(changes)
-        if num_stages is None or options.recomputation or options.pipeline is not None:
+        if num_stages is not None:
+            return (
+                options.pipeline is None
+                and self._pipelines(dtype, num_stages, options).cannot_fit()
+            )
+        if "dtype" not in changes or ON_MORE_IPUS & changes.keys():
             return False
-        return not self._pipelines(dtype, num_stages, options).balance(usable_share=1.0).fits
+        # Numbers of half as many bytes are half of the bytes at most; other changes leave what is
+        # always live.
+        memory = self._model.memory
+        alone = len(changes) == 1
+        least = memory.max_tile_bytes if alone else int(memory.always_live_by_tile.max())
+        return least / 2 > memory.tile_bytes
+
+    def is_finest(self, changes: Mapping[str, Any]) -> bool:
+        """Whether no more stages of a new pipeline, which was modelled, would need less."""
+        dtype, num_stages, options = self._taken_apart(changes)
+        if num_stages is None:
+            return False
+        return self._pipelines(dtype, num_stages, options).balanced.is_finest
 
     def _taken_apart(
         self, changes: Mapping[str, Any]
@@ -154,7 +171,7 @@ class ChangedPrograms:
     ) -> ModelledProgram:
         """Models the pipeline that `suggest_pipeline` would suggest, as it would run."""
         model, found = self._model, self._pipelines(dtype, num_stages, options)
-        ends = found.balanced().ends
+        ends = found.balanced.ends
         read = found.read(ends)
         pipeline = options.pipeline or Pipeline(device_mapping=(0, 1))
         options = replace(

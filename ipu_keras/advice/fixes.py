@@ -30,7 +30,8 @@ def suggest_fixes(
     Tried are float16, recomputation, halves of the proportion of memory that products may take,
     powers of two of IPUs or, in a pipeline, of stages in place of each, and halves of the batch:
     of each, the least that fits. If none fits, those that help are combined, with more and more
-    IPUs. What fits comes first, and of that what takes the least time per sample.
+    IPUs. What fits comes first, and of that what takes the least time per sample. What cannot fit,
+    as is known before it is modelled, is only tried where nothing else helps.
 
     Args:
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
@@ -44,9 +45,12 @@ def suggest_fixes(
     if model.memory.fits:
         return ()
     search = _Search(model, batch_size, variants, is_close)
-    fixes = list(search.alone())
+    # Traces take longest: what needs one comes last, when it may not be needed any more.
+    fixes = list(search.with_options())
     if trace is not None:
         fixes += search.with_smaller_batch(trace)
+    fixes += search.on_more_ipus()
+    fixes += search.in_float16(fixes)
     if not any(fix.clearly_fits for fix in fixes):
         fixes += search.combined(fixes)
     worth = [fix for fix in fixes if _is_better(fix, model.memory.max_tile_bytes, model)]
@@ -71,27 +75,44 @@ class _Search:
         self._is_close = is_close
         self._batch_size = batch_size
         self._changed = ChangedPrograms(model, variants)
+        # What may help beside others, and was not modelled by itself.
+        self._untried: list[Mapping[str, Any]] = []
+        self._any_fits = False
 
-    def alone(self) -> Iterator[Fix]:
+    def with_options(self) -> Iterator[Fix]:
         """Yields each option by itself."""
         options = self._model.options
-        if is_mostly_single(self._model.graph):
-            yield from self._least([{"dtype": "float16"}])
         if not options.recomputation:
             yield from self._least([{"recomputation": True}])
         proportion = options.available_memory_proportion
         halves = [round(proportion / 2**k, 6) for k in range(1, _PROPORTION_HALVINGS + 1)]
         yield from self._least([{"available_memory_proportion": half} for half in halves])
+
+    def on_more_ipus(self) -> Iterator[Fix]:
+        """Yields the least number of IPUs that fits."""
         yield from self._least(self._changed.to_more_ipus())
+
+    def in_float16(self, others: Sequence[Fix]) -> Iterator[Fix]:
+        """Yields float16 by itself, unless it cannot fit and is combined with others if at all."""
+        if not is_mostly_single(self._model.graph):
+            return
+        changes = {"dtype": "float16"}
+        is_combined = any("batch_size" not in fix.changes for fix in others)
+        if (self._any_fits or is_combined) and self._changed.cannot_fit(changes):
+            self._untried.append(changes)
+        else:
+            yield from self._least([changes])
 
     def combined(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
         """Yields all options together that help alone, with more and more IPUs."""
         helpful = [fix.changes for fix in fixes if "batch_size" not in fix.changes]
         apart = [changes for changes in helpful if not ON_MORE_IPUS & changes.keys()]
+        more = self._changed.to_more_ipus() if len(apart) < len(helpful) else []
+        # Names begin with the type of numbers.
+        apart = sorted([*apart, *self._untried], key=lambda changes: "dtype" not in changes)
         together = {name: value for changes in apart for name, value in changes.items()}
         if not together:
             return
-        more = self._changed.to_more_ipus() if len(apart) < len(helpful) else []
         first = [together] if len(together) > 1 else []
         yield from self._least([*first, *({**together, **changes} for changes in more)])
 
@@ -115,6 +136,7 @@ class _Search:
             model = self._model
             smaller = model_graph(model.name, graph, model.target, model.options)
             best = self._fix({"batch_size": promising}, smaller, promising)
+            self._any_fits |= best.clearly_fits
             if best.clearly_fits or not smaller.memory.code_fits:
                 break
             known.append((promising, best.max_tile_bytes))
@@ -137,24 +159,28 @@ class _Search:
         best: Fix | None = None
         for k, changes in enumerate(candidates):
             try:
-                # The last one is modelled in any case, as the one that gets nearest.
-                if k + 1 < len(candidates) and self._changed.cannot_fit(changes):
+                # If nothing fits, the last one is modelled in any case, as it gets nearest.
+                is_needed = k + 1 == len(candidates) and not self._any_fits
+                if not is_needed and self._changed.cannot_fit(changes):
                     continue
                 changed = self._changed.with_changes(changes)
             except ValueError:
                 break  # a stage has no more layers to be cut between
             fix = self._fix(changes, changed, self._batch_size)
             if fix.clearly_fits:
+                self._any_fits = True
                 yield fix
                 return
             if best is None or (
                 not best.fits and _is_better(fix, best.max_tile_bytes, self._model)
             ):
                 best = fix
-            if fix.max_tile_bytes >= self._model.memory.max_tile_bytes and not (
-                ON_MORE_IPUS & changes.keys()
+            # A step further would lead no nearer.
+            if self._changed.is_finest(changes) or (
+                fix.max_tile_bytes >= self._model.memory.max_tile_bytes
+                and not ON_MORE_IPUS & changes.keys()
             ):
-                break  # a step further would lead no nearer
+                break
         if best is not None and best.max_tile_bytes < self._model.memory.max_tile_bytes:
             yield best
 

@@ -5,7 +5,7 @@ the next one, and says which module does its work.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from ipu_keras.cost.flat.host_tables import keep_tables_on_host
 from ipu_keras.cost.flat.host_work import leave_to_host
 from ipu_keras.cost.flat.in_place import share_memory
 from ipu_keras.cost.flat.joint_normalizations import with_normalized_bodies
-from ipu_keras.cost.flat.liveness import schedule
+from ipu_keras.cost.flat.liveness import Lifetime, lifetimes, schedule
 from ipu_keras.cost.flat.memory import MemoryPlan, Region, joined, map_linearly, plan_memory
 from ipu_keras.cost.flat.normalizations import fuse_normalizations
 from ipu_keras.cost.flat.poplar_bodies import with_bodies_in_order
@@ -375,30 +375,41 @@ def fill_tiles(model: ModelledProgram) -> ModelledProgram:
     """Places values on the tiles of each IPU and adds up what each tile holds."""
     regions: dict[str, Region] = {}
     plans = []
+    alive = lifetimes(model.program)
+    sets = model.program.compute_sets
+    own = frozenset(one.name for one in sets)
+    if model.options.outlining:
+        own = with_own_code(sets, model.costs)
     for ipu in range(model.options.ipus_per_replica):
         values = {name: v for name, v in model.program.values.items() if v.ipu == ipu}
         program = replace(model.program, values=values)
         here = map_linearly(program, model.target)
-        plans.append(_planned(model, ipu, program, here))
+        plans.append(_planned(model, ipu, program, here, alive, own))
         regions.update(here)
     return replace(model, regions=regions, memory=joined(plans))
 
 
 def _planned(
-    model: ModelledProgram, ipu: int, program: FlatProgram, regions: Mapping[str, Region]
+    model: ModelledProgram,
+    ipu: int,
+    program: FlatProgram,
+    regions: Mapping[str, Region],
+    alive: Mapping[str, Lifetime],
+    own: Collection[str],
 ) -> MemoryPlan:
-    """Returns the memory of one IPU, on which the program's values are."""
+    """Returns the memory of one IPU, on which the program's values are.
+
+    `own` are the compute sets that have code of their own.
+    """
     pairs = list(zip(model.program.compute_sets, model.costs, strict=True))
-    sets = model.program.compute_sets
-    own = frozenset(one.name for one in sets)
-    if model.options.outlining:
-        own = with_own_code(sets, model.costs)
     return plan_memory(
         program,
         regions,
         model.target,
+        alive,
         temporary_bytes=[cost.temporary_bytes if one.ipu == ipu else 0 for one, cost in pairs],
         message_bytes=[cost.message_bytes if one.ipu == ipu else 0 for one, cost in pairs],
+        receivers=[cost.num_receivers if one.ipu == ipu else None for one, cost in pairs],
         overhead=overhead_of(
             [cost for one, cost in pairs if one.ipu == ipu and one.name in own], model.target
         ),

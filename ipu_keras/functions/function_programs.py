@@ -40,6 +40,7 @@ from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.tracing import graph_of
+from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
 from ipu_keras.tracing.infeeds import InfeedIterator, infeeds_for_iterators
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.replication import num_shards_of
@@ -96,8 +97,9 @@ class _Arguments:
             repeat_count=1,
             outfeed_mode=OutfeedMode.LAST,
             compiled=jit_compile,
-            values=tuple(
-                (name, repr(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)
+            values=(
+                *((name, repr(leaf)) for name, leaf in named if not isinstance(leaf, TensorSpec)),
+                *numerics_scopes(),
             ),
         )
 
@@ -212,7 +214,7 @@ class FunctionPrograms:
             run: A trace of the function, for so many replicas; the result takes the tensors of
                 its arguments.
         """
-        numerics = SYSTEM.numerics.of_replicas(num_replicas)
+        numerics = numerics_in_scopes(SYSTEM.numerics).of_replicas(num_replicas)
         device = self._device
         assert device is not None
         if numerics.stops_at and self._programs[key]:

@@ -458,6 +458,7 @@ def _program(work: GraphWork, step: StepInAGraph, found: StepResults, num_replic
         own_updates=found.own_updates,
         pipeline=work.pipeline,
         carried=tuple(map(_spec_of, work.carried)),
+        numerics=SYSTEM.numerics,
         first_steps=None if _may_begin_op_by_op(step) else 0,
     )
 

@@ -15,6 +15,7 @@ from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
 from ipu_keras.tracing import graph_of, replicated
+from ipu_keras.tracing.frontend_attributes import numerics_scopes
 from ipu_keras.tracing.replication import Needs, needing
 
 
@@ -31,8 +32,8 @@ class ReplicatedFunction:
         self._function = self._make()
         self._needs = Needs()
         self._jit_compile = jit_compile_of(function)
-        # By the name of the trace for one replica.
-        self._programs: dict[str, tuple[ReplicaVariables, Callable]] = {}
+        # By the name of the trace for one replica, and the scopes around the call.
+        self._programs: dict[tuple[Any, ...], tuple[ReplicaVariables, Callable]] = {}
 
     def __call__(self, prepared: Callable[[Any, int], Callable], /, *args, **kwargs):
         """Runs the function with its usual arguments, and returns what replica 0 returns.
@@ -42,9 +43,10 @@ class ReplicatedFunction:
         """
         args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
         concrete = self.traced(args, kwargs)
-        if concrete.name not in self._programs:
-            self._programs[concrete.name] = self._program(concrete, prepared)
-        variables, run = self._programs[concrete.name]
+        key = (concrete.name, *numerics_scopes())
+        if key not in self._programs:
+            self._programs[key] = self._program(concrete, prepared)
+        variables, run = self._programs[key]
         variables.synchronize()
         given = tf.nest.flatten((args, kwargs), expand_composites=True)
         try:

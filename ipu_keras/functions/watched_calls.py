@@ -1,5 +1,6 @@
 """Has floating point exceptions stop users' functions, with variables as they were."""
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,15 +43,18 @@ class WatchedCall:
         )
         watched = self._watch.watched(self._transfers.function)
         self._function = with_halves(watched, numerics, device.engine.rounding_keys)
+        # Of another thread's execution as well, there is one copy of the variables, and one flag.
+        self._one_at_a_time = threading.RLock()
 
     def __call__(self, *tensors: Any) -> Any:
         """Runs the function with the tensors of its arguments, and returns what it returns."""
-        self._transfers.clear()
-        self._watch.begin()
-        results = call_with_captures(self._function, tensors, self._function.captured_inputs)
-        again = self._transfers.again(self._transfers.values())
-        self._transfers.clear()
-        self._watch.check(tensors, again)
+        with self._one_at_a_time:
+            self._transfers.clear()
+            self._watch.begin()
+            results = call_with_captures(self._function, tensors, self._function.captured_inputs)
+            again = self._transfers.again(self._transfers.values())
+            self._transfers.clear()
+            self._watch.check(tensors, again)
         return results
 
 

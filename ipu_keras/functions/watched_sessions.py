@@ -49,7 +49,9 @@ class WatchedInSession:
         """
         captured = [t for t in self._concrete.captured_inputs if t.dtype != tf.resource]
         with tf.control_dependencies([one.clear() for one in self._transfers.kept]):
-            self._before, kept = _kept([*given, *captured, *map(_value, self._handles)])
+            values = [*given, *captured, *map(_value, self._handles)]
+            # TensorFlow's lists have elements of at least one tensor.
+            self._before, kept = _kept(values or [tf.constant(0)])
         with tf.control_dependencies([kept]):
             found = list(call())
         operations = reversed(kept.graph.get_operations())

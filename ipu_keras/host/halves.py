@@ -46,6 +46,7 @@ from ipu_keras.host.partial_sums import (
 from ipu_keras.host.random_rounding import (
     MODULE_VERSION,
     NEXT_STEP,
+    distance_of_replica,
     following_key,
     module_of_keys,
     module_that_rounds,
@@ -57,7 +58,11 @@ from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
-from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributes_in
+from ipu_keras.tracing.frontend_attributes import (
+    attributes_in,
+    is_at_random,
+    replica_part_in,
+)
 
 _HALF, _FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
@@ -216,7 +221,7 @@ class _HalvedFunctions:
                 (computes_halves(node) and own)
                 or any(self.are_rounded_at_random(called.name, own) for called in called_in(node))
                 for node in self._definition_of(name).node_def
-                for own in [_is_at_random(node, at_random)]
+                for own in [_rounds_at_random(node, at_random)]
             )
         return self._drawing[name, at_random]
 
@@ -238,10 +243,10 @@ class _HalvedFunctions:
         return self._names[name, way]
 
 
-def _is_at_random(node: Any, around: bool) -> bool:
+def _rounds_at_random(node: Any, around: bool) -> bool:
     """Whether a node rounds at random: as the innermost scope says, or as what is around it."""
-    text = attributes_in(node).get(STOCHASTIC_ROUNDING, "undefined")
-    return {"true": True, "false": False}.get(text, around)
+    own = is_at_random(attributes_in(node))
+    return around if own is None else own
 
 
 class _Rewriting:
@@ -265,6 +270,8 @@ class _Rewriting:
         # The function's key, once there is one, and how many have been made of it.
         self._own_key = _KEY if way.takes_key else ""
         self._salts = itertools.count(NEXT_STEP + 1)
+        # Of parts that all replicas call.
+        self._salts_of_parts: dict[str, int] = {}
         # Whether the operation that is written anew rounds at random.
         self._at_random = False
         # What is said of its partial sums.
@@ -280,7 +287,7 @@ class _Rewriting:
         found.CopyFrom(self._definition)
         for node in found.node_def:
             self._device = node.device
-            self._at_random = _is_at_random(node, self._way.at_random)
+            self._at_random = _rounds_at_random(node, self._way.at_random)
             self._partials = self._functions.partials.scope_of(node, self._way.partials)
             self._call(node)
             if self._in_xla and makes_integers(node):
@@ -332,7 +339,7 @@ class _Rewriting:
 
     def _give_key(self, node: Any) -> None:
         """Gives the functions that a node calls a key as their last argument."""
-        key = self._following_key(next(self._salts), f"{node.name}/{_KEY}")
+        key = self._key_of_call(node)
         given = [name for name in node.input if name[0] != "^"]
         waited_for = node.input[len(given) :]
         del node.input[:]
@@ -340,6 +347,21 @@ class _Rewriting:
         node.attr["T" if node.op in LOOPS else "Tin"].list.type.append(_INT64)
         if node.op in LOOPS and node.attr["output_shapes"].list.shape:
             node.attr["output_shapes"].list.shape.add()
+
+    def _key_of_call(self, node: Any) -> str:
+        """Returns the key of what a node calls; what all replicas call may have the same."""
+        name, part = f"{node.name}/{_KEY}", replica_part_in(attributes_in(node))
+        if part is None:
+            return self._following_key(next(self._salts), name)
+        if part.name not in self._salts_of_parts:
+            self._salts_of_parts[part.name] = next(self._salts)
+        key = self._following_key(self._salts_of_parts[part.name], name)
+        if part.replica == 0:
+            return key
+        one, distance = (self._constant(n, _INT64) for n in (1, distance_of_replica(part.replica)))
+        apart = f"{self._new('BitwiseAnd', f'{name}/apart', [key, one], T=_INT64)}:z:0"
+        moved = f"{self._new('Mul', f'{name}/distance', [apart, distance], T=_INT64)}:z:0"
+        return f"{self._new('AddV2', f'{name}/of_replica', [key, moved], T=_INT64)}:z:0"
 
     def _hand_key_on(self, found: Any) -> None:
         """Adds keys to the signature of the new function."""

@@ -20,6 +20,9 @@ from ipu_keras.internals.tensorflow.xla import call_module
 # and the step of SplitMix64's counter, which keeps small salts far apart.
 _MULTIPLIER = 6364136223846793005
 _SPACING = 0x9E3779B97F4A7C15
+# Between the keys of replicas, with which no salts may meet: the multiplier for 64 bits of
+# G. L. Steele and S. Vigna, "Computationally easy, spectrally good multipliers", 2022.
+_OF_REPLICA = 0xD1342543DE82EF95
 
 # Operations of a function have salts from 1 on; that of what follows in a loop is 0.
 NEXT_STEP = 0
@@ -84,8 +87,16 @@ _SIZES_OF_SUMS = (
 
 
 def following_key(salt: int) -> tuple[int, int, int]:
-    """Returns what makes a key of another: a term, a factor and a term, in this order."""
-    return _signed(_SPACING * salt), _MULTIPLIER, 1
+    """Returns what makes a key of another: a term, a factor and a term, in this order.
+
+    The lowest bit stays: it says whether replicas have keys of their own.
+    """
+    return _signed(2 * _SPACING * salt), _MULTIPLIER, 2
+
+
+def distance_of_replica(replica: int) -> int:
+    """Returns what is added to a key of all replicas for one of them, if its lowest bit is set."""
+    return _signed(2 * _OF_REPLICA * replica)
 
 
 def module_that_rounds(salt: int, overflow: int) -> bytes:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ipu_keras.host.plan import HostExecution, HostPlan
 from ipu_keras.host.replicas.joint_batches import bytes_of_batch, can_join, joint_function
-from ipu_keras.host.replicas.replica_values import Captures
+from ipu_keras.host.replicas.replica_values import Captures, mark_part
 from ipu_keras.host.replicas.segments import replicate
 from ipu_keras.host.splitting import before_return, open_step, split_step
 from ipu_keras.host.step_loops import Collect, Reduction, Run, loop, unrolled
@@ -20,7 +20,13 @@ from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipu_keras.tracing import EXCHANGES, graph_of
 from ipu_keras.tracing.extraction import ExtractedPart
-from ipu_keras.tracing.frontend_attributes import STOCHASTIC_ROUNDING, attributed
+from ipu_keras.tracing.frontend_attributes import (
+    STOCHASTIC_ROUNDING,
+    ReplicaPart,
+    attributed,
+    attributes_of,
+    is_at_random,
+)
 
 # Steps that a parallel loop has in flight for each core: while the operations of one step wait for
 # each other, those of the other run. More only cost memory: 1, 2, 4, 8 and 16 steps on two cores
@@ -97,12 +103,18 @@ class StepGraphs:
         kinds = frozenset() if update is None else graph_of(update).kinds
         self._update_exchanges = bool(EXCHANGES & kinds) and program.num_replicas == 1
         self._apart = (apart or program.own_updates) and program.num_replicas > 1
+        # Whatever runs for several replicas at once, or in any order, has a key in which nothing
+        # tells them apart, and `reset_ipu_seed` may ask for equal ones at any time.
+        numerics = program.numerics.of_replicas(program.num_replicas)
+        self._is_rounded = program.num_replicas > 1 and (
+            numerics.rounding is StochasticRoundingBehaviour.ON or _has_scopes_at_random(step)
+        )
         self._use(step)
         # A gradient that depends on what steps write cannot be a result of the first part.
         bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
         # Where steps exchange values or hand tensors on, a whole step must end before the next
         # begins.
-        together = self._exchanges or bool(program.carried) or self._apart
+        together = self._exchanges or bool(program.carried) or self._apart or self._is_rounded
         split = not bound and not together
         self._sequential = plan.sequential if split else frozenset()
         self._opening: tuple[ExtractedPart, ExtractedPart] | None = None
@@ -226,7 +238,7 @@ class StepGraphs:
         collect = self._kept + [how] * len(reduced)
         if self._exchanges:
             return self._together(feeds, collect)
-        if not self._in_order and not self._apart:
+        if not self._in_order and not self._apart and not self._is_rounded:
             return self._all_steps(self._step, feeds, collect)
 
         def run(own: Sequence[Any]) -> list[Any]:
@@ -443,18 +455,26 @@ class StepGraphs:
         specs = [tf.TensorSpec((p.shape[0], *p.shape[2:]), p.dtype) for p in parted]
         function = tf.function(lambda *own: run(own), autograph=False, jit_compile=compiled)
         concrete = function.get_concrete_function(*specs)
+        name = tf.compat.v1.get_default_graph().unique_name("replicas")
         by_replica = [
-            self._called(concrete, [p[:, replica] for p in parted], replica)
-            for replica in range(num_replicas)
+            self._called(concrete, [p[:, k] for p in parted], ReplicaPart(k, name))
+            for k in range(num_replicas)
         ]
         return [_joined(*pair) for pair in zip(collect, zip(*by_replica, strict=True), strict=True)]
 
-    def _called(self, concrete: Any, tensors: Sequence[Any], replica: int) -> list[Any]:
-        own = self._captures_of(replica)
+    def _called(self, concrete: Any, tensors: Sequence[Any], part: ReplicaPart) -> list[Any]:
+        own = self._captures_of(part.replica)
         captures = [own.get(capture.ref(), capture) for capture in concrete.captured_inputs]
         # One trace serves all replicas, and calling it as usual would take the captures of
         # replica 0.
-        return tf.nest.flatten(call_with_captures(concrete, tensors, captures))
+        results = tf.nest.flatten(call_with_captures(concrete, tensors, captures))
+        mark_part(results, part)
+        return results
+
+
+def _has_scopes_at_random(step: Any) -> bool:
+    """Whether operations of a traced step are rounded at random whatever is configured."""
+    return any(is_at_random(attributes_of(op)) for op in step.graph.get_operations())
 
 
 def _num_at_once() -> int:

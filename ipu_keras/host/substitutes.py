@@ -17,7 +17,12 @@ from ipu_keras.internals.tensorflow.contexts import (
 from ipu_keras.internals.tensorflow.operations import definition_of, types_of
 from ipu_keras.internals.tensorflow.protos import function_definition as empty_definition
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.tracing.frontend_attributes import eager_attributes, give_attributes
+from ipu_keras.tracing.frontend_attributes import (
+    eager_attributes,
+    give_attributes,
+    numerics_in_scopes,
+    numerics_scopes,
+)
 
 
 class SubstitutesOfHalves:
@@ -32,23 +37,27 @@ class SubstitutesOfHalves:
         self._made: dict[str, list[str]] = {}
         # Traced functions that these and those of operations call, which TensorFlow has to know.
         self._called: dict[str, list[Any]] = {}
-        # The functions of operations, by their attributes and what scopes say of them.
+        # The functions of operations, by their attributes and what scopes say of them; those of
+        # functions, by their names and what scopes around the calls say.
         self._operations: dict[tuple[Any, ...], str | None] = {}
+        self._functions: dict[tuple[Any, ...], str | None] = {}
         self._numbers = itertools.count()
 
     def forget(self) -> None:
         """Says that the device may compute otherwise from now on."""
         # Others may be about to run what was made before, which therefore stays.
-        self._operations = {}
+        self._operations, self._functions = {}, {}
 
     def of_function(self, name: str) -> str | None:
         """Returns the name of what runs in place of a function; `None` if that runs as it is."""
-        self._remove_unused()
-        made = self._add_with_halves(function_definition(name))
-        if not made:
-            return None
-        self._made.setdefault(name, []).extend(made)
-        return made[-1]
+        functions = self._functions
+        key = (name, *numerics_scopes())
+        if key not in functions:
+            self._remove_unused()
+            made = self._add_with_halves(function_definition(name))
+            self._made.setdefault(name, []).extend(made)
+            functions[key] = made[-1] if made else None
+        return functions[key]
 
     def of_operation(self, attributes: bytes) -> str | None:
         """Returns the name of a function that runs in place of an operation, or `None`.
@@ -68,7 +77,7 @@ class SubstitutesOfHalves:
 
     def _add_with_halves(self, definition: Any) -> list[str]:
         """Makes functions known that compute halves; returns their names."""
-        numerics = SYSTEM.numerics.of_replicas(1)
+        numerics = numerics_in_scopes(SYSTEM.numerics).of_replicas(1)
         keys = self._device.engine.rounding_keys
         definitions, called = definitions_with_halves(definition, numerics, keys)
         made = [function for _, function in definitions]
@@ -80,10 +89,14 @@ class SubstitutesOfHalves:
 
     def _remove_unused(self) -> None:
         """Removes what took the place of functions that are no more."""
-        for name in [name for name in self._made if not knows_function(name)]:
+        gone = {name for name in self._made if not knows_function(name)}
+        for name in gone:
             for made in self._made.pop(name, []):
                 self._called.pop(made, None)
                 remove_function(made)
+        functions = self._functions
+        for key in [key for key in functions if key[0] in gone]:
+            functions.pop(key, None)
 
 
 def _node_of(attributes: bytes) -> Any:

@@ -115,8 +115,9 @@ class Target:
     code_region_bytes: int
     num_workers: int = 6
     vector_bytes: int = 8
-    amp_flops: Mapping[tuple[str, str], int]
-    conv_units: Mapping[tuple[str, str], int]
+    # Mappings have no hash, and the numbers beside them tell targets apart well enough.
+    amp_flops: Mapping[tuple[str, str], int] = field(hash=False)
+    conv_units: Mapping[tuple[str, str], int] = field(hash=False)
     weight_load_bytes: int
     exchange_bytes: float = 4.0
     shared_exchange_bytes: float = 8.0
@@ -137,7 +138,7 @@ class Target:
     gateway_bytes_per_second: float = 25.0e9
     gateway_latency_seconds: float = 9.3e-6
     has_measured_convolutions: bool = False
-    provenance: Mapping[str, Provenance] = field(repr=False)
+    provenance: Mapping[str, Provenance] = field(repr=False, hash=False)
 
     def __post_init__(self) -> None:
         named = {f.name for f in dataclasses.fields(self)} - _NO_NUMBERS

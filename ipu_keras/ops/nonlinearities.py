@@ -1,6 +1,7 @@
 """Activation functions that Poplar's libraries have as one operation each."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -38,13 +39,7 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor
     """
     x, approximate = check_floating("x", x), check_flag("approximate", approximate)
     with poplar_operation("Gelu"):
-        if not approximate:
-            return tf.nn.gelu(x, approximate=False, name=name)
-        # Clipped where the CDF is 0 or 1: the cube of a large float16 overflows, and the gradient
-        # would be infinity times 0, NaN.
-        near = tf.clip_by_value(x, -_FAR, _FAR)
-        angle = _SQRT_2_OVER_PI * (near + 0.044715 * near * near * near)
-        return tf.multiply(0.5 * x, 1.0 + tf.tanh(angle), name=name)
+        return _rounded_once(_approximate_gelu if approximate else _exact_gelu, x, name)
 
 
 def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
@@ -69,6 +64,7 @@ def hard_sigmoid(x: Any, name: str | None = None) -> tf.Tensor:
     """
     x = check_floating("x", x)
     with poplar_operation("HardSigmoid"):
+        # popnn maps an expression of halves here, which rounds the product as well.
         return tf.clip_by_value(0.2 * x + 0.5, 0.0, 1.0, name=name)
 
 
@@ -94,4 +90,25 @@ def swish(x: Any, name: str | None = None) -> tf.Tensor:
     """
     x = check_floating("x", x)
     with poplar_operation("Swish"):
-        return tf.multiply(x, tf.sigmoid(x), name=name)
+        return _rounded_once(lambda x: x * tf.sigmoid(x), x, name)
+
+
+def _rounded_once(
+    function: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, name: str | None
+) -> tf.Tensor:
+    """Computes a function of halves, and its gradient, in float32, and rounds the result."""
+    wide = tf.cast(x, tf.float32) if x.dtype.size < tf.float32.size else x
+    return tf.cast(tf.identity(function(wide), name), x.dtype)
+
+
+def _exact_gelu(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.gelu(x, approximate=False)
+
+
+def _approximate_gelu(x: tf.Tensor) -> tf.Tensor:
+    # Clipped where the CDF is 0 or 1: the cube of a large number overflows, and the gradient would
+    # be infinity times 0, NaN.
+    near = tf.clip_by_value(x, -_FAR, _FAR)
+    twice_the_angle = 2 * _SQRT_2_OVER_PI * (near + 0.044715 * near * near * near)
+    # (1 + tanh(y)) / 2, of which small values would lose their digits.
+    return x * tf.sigmoid(twice_the_angle)

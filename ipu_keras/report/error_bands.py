@@ -163,10 +163,24 @@ class ErrorBands:
         Args:
             num_bytes: Modelled bytes of the fullest tile.
         """
-        ratios = [one.fullest_tile_bytes for one in self.programs if one.fullest_tile_bytes]
-        if not ratios:
-            return num_bytes, num_bytes
-        return round(num_bytes / max(ratios)), round(num_bytes / min(ratios))
+        found = _stood_for(num_bytes, [one.fullest_tile_bytes for one in self.programs])
+        return round(found[0]), round(found[1])
+
+    def throughput_range(self, throughput: float) -> tuple[float, float]:
+        """Returns the least and the most samples in a second that modelled ones stand for.
+
+        That is by whole programs that ran on hardware; both are what is modelled without any.
+
+        Args:
+            throughput: Modelled samples in a second.
+        """
+        return _stood_for(throughput, self.throughput_ratios)
+
+    @property
+    def throughput_ratios(self) -> tuple[float, ...]:
+        """Modelled throughput divided by what hardware had, of each program known."""
+        programs = (one for one in self.programs if one.reference == "hardware")
+        return tuple(one.throughput for one in programs if one.throughput is not None)
 
     def is_close(self, num_bytes: int, tile_bytes: int) -> bool:
         """Whether modelled bytes are too close to those of a tile to say if a program fits."""
@@ -228,6 +242,12 @@ class ErrorBands:
             columns=("operations", "IPU", "points", "median", "absolute", "cycles"),
             rows=(*bands, *points),
         )
+
+
+def _stood_for(modelled: float, ratios: Sequence[float | None]) -> tuple[float, float]:
+    """Returns between which figures the one modelled lies, by its ratios to published ones."""
+    known = [ratio for ratio in ratios if ratio] or [1.0]
+    return modelled / max(known), modelled / min(known)
 
 
 def _ratios(programs: Sequence[ProgramError]) -> Iterator[str]:

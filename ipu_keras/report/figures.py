@@ -117,6 +117,16 @@ class Figures:
         return self.batch_size * self.model.options.num_replicas / self.seconds_per_step
 
     @property
+    def throughput_range(self) -> tuple[float, float] | None:
+        """The least and the most samples in a second, by the errors of programs on hardware.
+
+        Without such errors, both are what is modelled; it is `None` where
+        `samples_per_second` is.
+        """
+        modelled = self.samples_per_second
+        return None if modelled is None else self.error_bands.throughput_range(modelled)
+
+    @property
     def flops_per_step(self) -> int:
         """Floating point operations of one step, over all replicas."""
         return sum(row.flops for row in self.rows) * self.model.options.num_replicas

@@ -13,6 +13,13 @@ def bound_in_words(report: Figures) -> str:
     return "IPU" if report.bound == "ipu" else report.bound
 
 
+def throughput_in_words(throughput: float, errors: ErrorBands) -> str:
+    """Says how many samples pass in a second, and between which figures that may be."""
+    figures = (throughput, *errors.throughput_range(throughput))
+    modelled, least, most = (f"{each:,.0f}" for each in figures)
+    return f"{modelled} ({least} to {most})"
+
+
 def samples_in_words(report: Figures) -> str:
     """Says how many samples a step has on each replica; the report must have a batch size."""
     replicas = report.model.options.num_replicas
@@ -48,11 +55,7 @@ def error_line(errors: ErrorBands) -> str:
     >>> error_line(error_bands())[:42]
     'Of whole programs on hardware, the model s'
     """
-    ratios = [
-        one.throughput
-        for one in errors.programs
-        if one.reference == "hardware" and one.throughput is not None
-    ]
+    ratios = errors.throughput_ratios
     if not ratios:
         return "The model was compared with no whole program on hardware"
     return (

@@ -8,6 +8,7 @@ from ipu_keras.report.figures_in_words import (
     bound_in_words,
     error_line,
     samples_in_words,
+    throughput_in_words,
     verdict_in_words,
 )
 from ipu_keras.report.fullest_tile import fullest_tile
@@ -117,6 +118,7 @@ def _rendered(template: str, report: Figures, **values: Any) -> str:
         families=report.by("family"),
         bound_in_words=bound_in_words,
         samples_in_words=samples_in_words,
+        throughput_in_words=throughput_in_words,
         verdict_in_words=verdict_in_words,
         fullest_tile=fullest_tile(report.model.memory),
         worst_tile=report.layers_of_worst_tile(),

@@ -35,6 +35,7 @@ def plain_report(report: Figures) -> dict[str, Any]:
         "seconds_per_execution": report.seconds_per_execution,
         "batch_size": report.batch_size,
         "samples_per_second": report.samples_per_second,
+        "throughput_range": report.throughput_range and list(report.throughput_range),
         "flops_per_step": report.flops_per_step,
         "peak_flops": report.peak_flops,
         "utilisation": report.utilisation,

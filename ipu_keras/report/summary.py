@@ -7,7 +7,7 @@ from rich.text import Text
 from ipu_keras.advice.changes import Fix
 from ipu_keras.advice.durations import in_words
 from ipu_keras.report.figures import Figures
-from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words
+from ipu_keras.report.figures_in_words import bound_in_words, samples_in_words, throughput_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.layers import Layer
 from ipu_keras.report.pipeline_view import stage_table
@@ -164,7 +164,8 @@ def _verdict(report: Figures) -> tuple[str, str | Text]:
 def _pace(report: Figures) -> Iterator[str]:
     """Yields lines on samples, weight updates and executions, where there are any."""
     if report.samples_per_second is not None:
-        yield f"{report.samples_per_second:,.0f} samples/s, {samples_in_words(report)}"
+        pace = throughput_in_words(report.samples_per_second, report.error_bands)
+        yield f"{pace} samples/s, {samples_in_words(report)}"
     count = report.model.options.gradient_accumulation_count
     if count > 1:
         cycles = report.cycles_per_step * count

@@ -296,7 +296,9 @@ class ExperimentalOptions(ConfigCategory):
     """Manage the seeds of random numbers so that stochastic rounding lets the weights of
     replicas drift apart less.
 
-    Today: No effect: The host updates weights once for all replicas of a model.
+    Today: No effect: The host updates weights once for all replicas of a model. Each
+    replica of a function or of a session rounds for itself, unless `reset_ipu_seed` has
+    them identical.
     """
     @property
     def multi_replica_distribution(self) -> ExperimentalMultiReplicaDistributionOptions:
@@ -311,7 +313,8 @@ class DeviceConnectionOptions(ConfigCategory):
     Today: With `PRE_COMPILE`, programs do not run but return zeros, and fill the directory
     of `--executable_cache_path`. With `NEVER`, running one is refused once it is compiled.
     With `ON_DEMAND`, a device has its IPUs, which PopART's devices could have, from its
-    first program until it is reset.
+    first program until it is reset. What runs eagerly is no program, such as initial values
+    of variables, and runs with any type.
     """
     version: str
     """IPU generation to compile for: 'ipu1', 'ipu2', or empty for that of the attached

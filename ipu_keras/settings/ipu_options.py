@@ -159,7 +159,8 @@ _ROWS = {
         effect="With `PRE_COMPILE`, programs do not run but return zeros, and fill the directory "
         "of `--executable_cache_path`. With `NEVER`, running one is refused once it is compiled. "
         "With `ON_DEMAND`, a device has its IPUs, which PopART's devices could have, from its "
-        "first program until it is reset.",
+        "first program until it is reset. What runs eagerly is no program, such as initial values "
+        "of variables, and runs with any type.",
     ),
     "device_connection.version": _option(
         "",
@@ -190,7 +191,8 @@ _ROWS = {
         False,
         "Manage the seeds of random numbers so that stochastic rounding lets the weights of "
         "replicas drift apart less.",
-        why_idle="The host updates weights once for all replicas of a model.",
+        why_idle="The host updates weights once for all replicas of a model. Each replica of a "
+        "function or of a session rounds for itself, unless `reset_ipu_seed` has them identical.",
     ),
     "experimental.multi_replica_distribution": category(
         "Several processes that run the replicas of one program together; replicas in all are "

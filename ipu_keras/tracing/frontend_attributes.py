@@ -7,7 +7,7 @@ refuses a function in which only some operations have it.
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +16,8 @@ import tensorflow as tf
 from ipu_keras.internals.tensorflow.functions import attribute_of_new, set_attribute_of_new
 from ipu_keras.internals.tensorflow.operations import set_attribute
 from ipu_keras.internals.tensorflow.protos import frontend_attributes
+from ipu_keras.machine.numerics import Numerics, families_in_halves
+from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.tracing.layers import LayerPlace, is_call
 
 # The names are those that XLA and Graphcore's TensorFlow use.
@@ -23,9 +25,13 @@ _ATTRIBUTE = "_XlaFrontendAttributes"
 PARTIALS_TYPE = "PARTIALS_TYPE"
 MEMORY_PROPORTION = "AVAILABLE_MEMORY_PROPORTION"
 STOCHASTIC_ROUNDING = "STOCHASTIC_ROUNDING"
+_OF_NUMERICS = (STOCHASTIC_ROUNDING, PARTIALS_TYPE)
 
 # The numbers of the IPUs that an operation is on, separated by commas.
 SHARD = "IPU_SHARD"
+
+# The number of the replica that a call is of, and a name that the calls of all replicas share.
+_REPLICA_PART = "IPU_REPLICA_PART"
 
 # What scopes say of operations that are in no graph.
 _eager_texts: ContextVar[Mapping[str, str]] = ContextVar(
@@ -33,6 +39,14 @@ _eager_texts: ContextVar[Mapping[str, str]] = ContextVar(
 )
 
 _PARTIALS_DTYPES: Mapping[str, str] = {"float": "float32", "half": "float16"}
+
+
+@dataclass(frozen=True)
+class ReplicaPart:
+    """What one replica calls, of the calls that are those of all replicas by their name."""
+
+    replica: int
+    name: str
 
 
 @contextlib.contextmanager
@@ -63,6 +77,37 @@ def eager_attributes() -> Mapping[str, str]:
     return _eager_texts.get()
 
 
+def numerics_scopes() -> tuple[tuple[str, str], ...]:
+    """Returns what scopes around eager code say of numerics: within others, it is other programs.
+
+    Names of attributes come before their values.
+    """
+    texts = _eager_texts.get()
+    return tuple((name, texts[name]) for name in _OF_NUMERICS if name in texts)
+
+
+def numerics_in_scopes(configured: Numerics) -> Numerics:
+    """Returns what programs compute with that eager code calls within the scopes around it."""
+    texts, found = dict(numerics_scopes()), configured
+    if (at_random := is_at_random(texts)) is not None:
+        behaviours = StochasticRoundingBehaviour
+        found = replace(found, rounding=behaviours.ON if at_random else behaviours.OFF)
+    if PARTIALS_TYPE in texts:
+        options = {"partialsType": texts[PARTIALS_TYPE]}
+        found = replace(found, half_partials=families_in_halves(convolution=options, dot=options))
+    return found
+
+
+def says_numerics(texts: Mapping[str, str]) -> bool:
+    """Whether texts say of an operation what may be other than configured."""
+    return PARTIALS_TYPE in texts or is_at_random(texts) is not None
+
+
+def is_at_random(texts: Mapping[str, str]) -> bool | None:
+    """Returns whether texts say that an operation rounds at random; `None` if they do not say."""
+    return {"true": True, "false": False}.get(texts.get(STOCHASTIC_ROUNDING, ""))
+
+
 def attribute_from_now_on(graph: Any, name: str, value: str) -> None:
     """Gives all further operations of a graph a text, unless they get another one of its name."""
     if name not in _of_new(graph):
@@ -84,9 +129,30 @@ def give_attributes(node: Any, texts: Mapping[str, str]) -> None:
         node.attr[_ATTRIBUTE].CopyFrom(_attribute(texts))
 
 
+def give_around(node: Any, around: Mapping[str, str]) -> None:
+    """Gives a node of a definition the texts of what calls it, where its own do not say more."""
+    own = attributes_in(node)
+    if is_at_random(own) is None:
+        own.pop(STOCHASTIC_ROUNDING, None)
+    give_attributes(node, {**around, **own})
+
+
 def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:
     """Gives an existing operation a text besides those that it has."""
     set_attribute(op, _ATTRIBUTE, _attribute({**attributes_of(op), name: value}))
+
+
+def note_replica_part(call: tf.Operation, part: ReplicaPart) -> None:
+    """Notes which replica a call is of."""
+    set_attribute_of(call, _REPLICA_PART, f"{part.replica} {part.name}")
+
+
+def replica_part_in(texts: Mapping[str, str]) -> ReplicaPart | None:
+    """Returns which replica texts say a call is of; `None` for a call of no replica."""
+    if _REPLICA_PART not in texts:
+        return None
+    replica, _, name = texts[_REPLICA_PART].partition(" ")
+    return ReplicaPart(int(replica), name)
 
 
 def shard_in(texts: Mapping[str, str]) -> int | None:

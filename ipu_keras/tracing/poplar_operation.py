@@ -142,4 +142,5 @@ def differentiable(function: Callable, *tensors: Any) -> Any:
 
         return results, named_gradient
 
-    return named(*tensors)
+    # Eagerly, a variable that `function` reads would not count as what it was given.
+    return named(*map(tf.convert_to_tensor, tensors))

@@ -12,6 +12,7 @@ from ipu_keras.advice.balanced_pipeline import (
     USABLE_SHARE,
     LayerCost,
     Pipelines,
+    PlannedSplit,
     balance,
     balanced_pipeline,
     layer_costs,
@@ -95,6 +96,42 @@ def test_memory_comes_before_cycles_if_nothing_fits():
 def test_what_crosses_is_kept_where_it_arrives():
     found = split_at(layers(1, 1, crossing=7), (1, 2), (3, 1), GC200)
     assert found.num_bytes == (0, 7)
+
+
+def test_what_cannot_fit_is_known_before_it_is_modelled():
+    """A layer keeps 16 KiB for itself, and 32 MiB of activations, 22 KiB on a tile."""
+    step = staged_step(3, batch=131_072, width=64)
+    known = {}
+    for tile_bytes in (80_000, 40_000, 10):
+        target = GC200.with_numbers(tile_bytes=tile_bytes)
+        for recomputation in (False, True):
+            options = CostOptions(
+                recomputation=recomputation, gradient_accumulation_count=2, steps_per_execution=2
+            )
+            pipelines = Pipelines(
+                by_layer(step),
+                layer_costs(by_layer(step), target, options),
+                3,
+                target=target,
+                schedule=PipelineSchedule.Sequential,
+                training=True,
+                options=options,
+            )
+            known[tile_bytes, recomputation] = pipelines.cannot_fit()
+    assert known == {
+        (80_000, False): False,
+        (80_000, True): False,
+        (40_000, False): True,
+        (40_000, True): False,
+        (10, False): True,
+        (10, True): True,
+    }
+
+
+def test_the_finest_split_has_one_layer_where_it_is_fullest():
+    split = PlannedSplit(ends=(1, 3), cycles=(1, 1), tile_bytes=(9, 8), capacity=5)
+    assert split.is_finest
+    assert not replace(split, tile_bytes=(8, 9)).is_finest
 
 
 def test_if_nothing_fits_the_fastest_counts():

@@ -8,10 +8,12 @@ import pytest
 from hlo_graphs import forward_only, staged_step, training_step
 
 from ipu_keras.advice import changes
+from ipu_keras.advice.changed_programs import ChangedPrograms
 from ipu_keras.advice.fixes import suggest_fixes
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.memory import MemoryPlan
 from ipu_keras.cost.passes import model_graph
+from ipu_keras.ir import LayeredStep, Variants
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -97,6 +99,43 @@ def test_what_helps_is_combined_if_nothing_else_fits():
     assert fitting
     assert all(len(fix.changes) > 1 for fix in fitting if "num_ipus" not in fix.changes)
     assert found.index(fitting[-1]) < min(found.index(fix) for fix in found if not fix.fits)
+
+
+def test_float16_that_cannot_fit_is_only_tried_with_others():
+    """Half of the bytes is too many by itself, and less helps."""
+    needed = modelled(**LARGE).memory.max_tile_bytes
+    model = modelled(**LARGE, target=GC200.with_numbers(tile_bytes=int(0.49 * needed)))
+    found = suggest_fixes(model)
+    assert any(fix.fits for fix in found)
+    assert all("dtype" not in fix.changes for fix in found)
+    tight = modelled(**LARGE, target=GC200.with_numbers(tile_bytes=30_000))
+    (best, *others) = suggest_fixes(tight)
+    assert {"dtype", "recomputation"} < best.changes.keys()
+    assert others
+    assert all(fix.changes.keys() != {"dtype"} for fix in others)
+    # If nothing else helps, it is all that there is to say.
+    wide = modelled(1, 8, 8192, target=GC200.with_numbers(tile_bytes=30_000))
+    assert [fix.name for fix in suggest_fixes(wide)] == ["float16"]
+
+
+def test_no_more_stages_than_the_largest_layer_leaves_room_for():
+    """Of five layers, the last is as large as twelve others: more stages than two are no help."""
+    step = staged_step(stages=[0, 1, 2, 3, *[4] * 12], layers=16, batch=64, width=1024)
+    target = GC200.with_numbers(tile_bytes=50_000)
+    model = model_graph("step", step, target, CostOptions(recomputation=True))
+    layered = LayeredStep(graph=step, num_layers=5)
+    variants = Variants(in_dtype=lambda dtype: None, by_layer=lambda dtype: layered)
+    programs = ChangedPrograms(model, variants)
+    two, four = programs.to_more_ipus()
+    assert (two["pipeline_stages"], four["pipeline_stages"]) == (2, 4)
+    needed = [programs.with_changes(each).memory.max_tile_bytes for each in (two, four)]
+    assert needed == pytest.approx([needed[0]] * 2, rel=0.01)
+    assert programs.is_finest(two)
+    judged = []
+    found = suggest_fixes(model, variants=variants, is_close=judged.append)
+    assert {fix.changes.get("pipeline_stages", 2) for fix in found} == {2}
+    assert judged.count(needed[0]) == 1
+    assert needed[1] not in judged or needed[1] == needed[0]
 
 
 def test_what_is_chosen_already_is_not_suggested():

@@ -112,4 +112,7 @@ def test_keys_start_anew():
     assert keys.following() not in first
     keys.restart(3 + 2**64)
     assert [keys.following() for _ in range(3)] == first
+    assert {key % 2 for key in first} == {1}
+    keys.restart(3, identical_replicas=True)
+    assert [keys.following() + 1 for _ in range(3)] == first
     assert _rounding.RoundingKeys(-1).following() == _rounding.RoundingKeys(2**64 - 1).following()

@@ -121,7 +121,7 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     # The kernel and its gradient, and the moments.
     assert "on that tile, values of adam 543,608, model/wide 543,608" in message
     # Not enough; one layer is never divided, and the batch is not the problem.
-    assert "\n- float16: does not fit either, " in message
+    assert "\n- float16 and availableMemoryProportion 0.3: does not fit either, " in message
     assert "IPUs" not in message
     assert "batch size" not in message
     # Nothing is lost.
@@ -129,7 +129,8 @@ def test_a_program_that_does_not_fit_is_refused(strategy, monkeypatch, tmp_path)
     assert int(model.optimizer.iterations) == 0
     report = json.loads((tmp_path / "model.train_1" / "report.json").read_text())
     assert not report["memory"]["fits"]
-    assert {"dtype": "float16"} in [fix["changes"] for fix in report["fixes"]]
+    together = {"dtype": "float16", "available_memory_proportion": 0.3}
+    assert together in [fix["changes"] for fix in report["fixes"]]
 
 
 def test_what_is_large_is_refused_unasked(strategy, monkeypatch, caplog):

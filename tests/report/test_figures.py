@@ -11,6 +11,7 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.report.error_bands import error_bands
+from ipu_keras.report.figures_in_words import throughput_in_words
 
 
 def test_rows_are_the_compute_sets():
@@ -41,7 +42,8 @@ def test_totals_are_the_sums_of_rows():
 def test_samples():
     found = report(batch_size=1472)
     assert found.samples_per_second == pytest.approx(1472 * 1.33e9 / found.cycles_per_step)
-    assert f"{found.samples_per_second:,.0f} samples/s, 1,472 in a step" in str(found)
+    pace = throughput_in_words(found.samples_per_second, found.error_bands)
+    assert f"{pace} samples/s, 1,472 in a step" in str(found)
     assert json.loads(found.to_json())["samples_per_second"] == found.samples_per_second
     assert report().samples_per_second is None
     assert "samples/s" not in str(report())

@@ -11,6 +11,7 @@ from ipu_keras.report.figures_in_words import (
     bound_in_words,
     error_line,
     samples_in_words,
+    throughput_in_words,
     verdict_in_words,
 )
 
@@ -29,7 +30,23 @@ def test_what_takes_longer(host_cycles, words):
 def test_samples(num_replicas, words):
     found = report(batch_size=1472, num_replicas=num_replicas)
     assert samples_in_words(found) == words
-    assert f" samples/s, {words}\n" in str(found)
+    assert f" samples/s, {words} " in " ".join(str(found).split())
+
+
+def test_the_range_of_throughput():
+    """Twice too fast, 0.8 times as fast, and of a model of another one, which does not count."""
+    known = error_bands().programs[0]
+    ran = [replace(known, reference="hardware", throughput=ratio) for ratio in (2.0, None, 0.8)]
+    other = replace(known, reference="another model", throughput=9.0)
+    bands = replace(error_bands(), programs=(*ran, other))
+    found = replace(report(batch_size=16), error_bands=bands)
+    modelled = found.samples_per_second
+    assert found.throughput_range == pytest.approx((modelled / 2, modelled / 0.8))
+    assert throughput_in_words(modelled, bands) == (
+        f"{modelled:,.0f} ({modelled / 2:,.0f} to {modelled / 0.8:,.0f})"
+    )
+    assert found.to_dict()["throughput_range"] == list(found.throughput_range)
+    assert replace(found, batch_size=None).to_dict()["throughput_range"] is None
 
 
 def test_a_verdict_says_what_takes_the_memory():

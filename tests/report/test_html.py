@@ -17,7 +17,7 @@ from ipu_keras.advice.changes import Fix
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.report import Report, html
 from ipu_keras.report.error_bands import error_bands
-from ipu_keras.report.figures_in_words import verdict_in_words
+from ipu_keras.report.figures_in_words import throughput_in_words, verdict_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.glossary import TERMS
 from ipu_keras.report.html import MAX_TABLE_ROWS
@@ -79,6 +79,10 @@ def test_a_table_of_compute_sets(standard):
     assert (first["order"], first["tiles"]) == ("0", "1,472")
 
 
+def pace(found):
+    return throughput_in_words(found.samples_per_second, found.error_bands)
+
+
 def test_totals():
     found = report(steps_per_execution=2, batch_size=1472)
     summary = page(found).section("summary")
@@ -90,7 +94,7 @@ def test_totals():
         )
     )
     assert figures["cycles per step"] == f"{found.cycles_per_step:,}"
-    assert figures["samples per second"] == f"{found.samples_per_second:,.0f}, 1,472 in a step"
+    assert figures["samples per second"] == f"{pace(found)}, 1,472 in a step"
     assert figures["bound by the"] == "host"
     memory = found.model.memory
     assert figures["fullest tile"] == (
@@ -417,9 +421,7 @@ def test_a_pipeline_is_shown_with_its_ipus(num_replicas):
     figures = {term.text: value.text for term, value in pairs}
     replicas = "" if num_replicas == 1 else " on each of 2 replicas"
     assert figures["IPUs"] == str(4 * num_replicas)
-    assert figures["samples per second"] == (
-        f"{found.samples_per_second:,.0f}, 64 in a step{replicas}"
-    )
+    assert figures["samples per second"] == (f"{pace(found)}, 64 in a step{replicas}")
     assert figures["weights are updated after"] == "8 steps"
     tile = found.model.memory.worst_tile % 1472
     ipu = found.model.memory.worst_ipu

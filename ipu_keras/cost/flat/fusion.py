@@ -4,7 +4,7 @@ Equal ones become one, and chains of elementwise operations one vertex, as in po
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import (
@@ -26,7 +26,8 @@ def deduplicate(program: FlatProgram) -> FlatProgram:
     found: dict[tuple, ComputeSet] = {}
     kept = []
     for one in program.compute_sets:
-        one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
+        if not same.keys().isdisjoint(one.reads):
+            one = replace(one, reads=tuple(same.get(name, name) for name in one.reads))
         (op,) = one.ops
         # Attributes are a dictionary, which has no hash; the text of equal ones is equal.
         key = (op.kind, one.reads, op.outputs, repr(op.attributes), one.repeat, _place(one))
@@ -54,8 +55,11 @@ def fuse(program: FlatProgram) -> FlatProgram:
     costs nothing within another vertex, beside the values of a reduction, or in a further
     broadcast. Nothing else joins what runs in another part of a pipeline, or not as often.
     """
-    # First of all, as a conversion that joined a chain could not join a reduction any more.
-    program = _without_widening(program)
+    # First of all, as what joined a chain could not join a reduction any more. TensorFlow for IPUs
+    # has popops square as it sums (FuseOpsLate), which an instruction does, and drops the casts
+    # around a reduction (CastsElimination): popops reads halves and sums in float32.
+    program = _within_reductions(program, _adds_squares)
+    program = _within_reductions(program, _takes_halves)
     uses = _uses(program)
     made_by = {value.name: one for one in program.compute_sets for value in one.writes}
     joined: dict[str, list[ComputeSet]] = {}  # by the name of the last of a chain
@@ -94,48 +98,63 @@ def _num_uses(one: ComputeSet, uses: Mapping[str, int]) -> int:
     return sum(uses[value.name] for value in one.writes)
 
 
-def _without_widening(program: FlatProgram) -> FlatProgram:
-    """Joins conversions of halves to float32 with the reductions that alone read them."""
-    wide = {one.writes[0].name: one for one in program.compute_sets if widens_halves(one)}
+def _within_reductions(
+    program: FlatProgram, may: Callable[[ComputeSet, ComputeSet], bool]
+) -> FlatProgram:
+    """Joins what some compute sets make with the reductions that alone read it."""
+    made = {one.writes[0].name: one for one in program.compute_sets if len(one.writes) == 1}
     reduced = Counter(
         one.reads[0]
         for one in program.compute_sets
-        if one.reads and one.reads[0] in wide and _takes_halves(one, wide[one.reads[0]])
+        if one.reads and one.reads[0] in made and _reduces(one, made[one.reads[0]], may)
     )
     uses = _uses(program)
-    # TensorFlow for IPUs drops the casts around a reduction (CastsElimination): popops reads
-    # halves and sums in float32, so that half as many bytes move between tiles.
-    joined = {name: one for name, one in wide.items() if 0 < uses[name] == reduced[name]}
+    joined = {name: made[name] for name, count in reduced.items() if uses[name] == count}
     compute_sets = []
     for one in program.compute_sets:
-        conversion = joined.get(one.reads[0]) if one.reads else None
-        if conversion is not None:
-            one = _reducing_halves(one, conversion)
+        producer = joined.get(one.reads[0]) if one.reads else None
+        if producer is not None:
+            one = _reducing(one, producer)
         if not one.writes or one.writes[0].name not in joined:
             compute_sets.append(one)
     values = {name: value for name, value in program.values.items() if name not in joined}
     return replace(program, compute_sets=tuple(compute_sets), values=values)
 
 
-def _takes_halves(one: ComputeSet, conversion: ComputeSet) -> bool:
-    """Whether a compute set reduces one tensor, when and as often as a conversion makes it."""
+def _reduces(
+    one: ComputeSet, producer: ComputeSet, may: Callable[[ComputeSet, ComputeSet], bool]
+) -> bool:
+    """Whether a compute set reduces one tensor, when and as often as another makes it."""
     return (
         one.family == "reduce"
+        and may(one, producer)
         and len(one.writes) == 1
-        and conversion.writes[0].name not in one.reads[1:]
-        and (conversion.repeat, _place(conversion)) == (one.repeat, _place(one))
+        and producer.writes[0].name not in one.reads[1:]
+        and (producer.repeat, _place(producer)) == (one.repeat, _place(one))
     )
 
 
-def _reducing_halves(one: ComputeSet, conversion: ComputeSet) -> ComputeSet:
-    narrow = replace(one.operands[0], dtype=conversion.operands[0].dtype)
+def _adds_squares(one: ComputeSet, producer: ComputeSet) -> bool:
+    """Whether a reduction adds up what is a value times itself."""
+    op = producer.ops[-1]
+    is_square = len(producer.ops) == 1 and op.kind == "multiply" and len(set(op.inputs)) == 1
+    return is_square and one.ops[-1].attributes["operation"] == "add"
+
+
+def _takes_halves(one: ComputeSet, producer: ComputeSet) -> bool:
+    return widens_halves(producer)
+
+
+def _reducing(one: ComputeSet, producer: ComputeSet) -> ComputeSet:
+    taken = replace(one.operands[0], dtype=producer.operands[0].dtype)
     return replace(
         one,
-        ops=(*conversion.ops, *one.ops),
-        operands=(narrow, *one.operands[1:]),
-        reads=(*conversion.reads, *one.reads[1:]),
-        flops=conversion.flops + one.flops,
-        bytes_read=one.bytes_read - one.operands[0].nbytes + narrow.nbytes,
+        ops=(*producer.ops, *one.ops),
+        operands=(taken, *one.operands[1:]),
+        reads=(producer.reads[0], *one.reads[1:]),
+        views=tuple(sorted({*one.views, *(0 for _ in producer.views)})),
+        flops=producer.flops + one.flops,
+        bytes_read=one.bytes_read - one.operands[0].nbytes + taken.nbytes,
     )
 
 

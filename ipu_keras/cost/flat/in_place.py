@@ -155,6 +155,8 @@ class _Sharing:
         return name
 
     def _renamed(self, one: ComputeSet) -> ComputeSet:
+        if self._same.keys().isdisjoint(one.reads):
+            return one
         return replace(one, reads=tuple(map(self._of, one.reads)))
 
 

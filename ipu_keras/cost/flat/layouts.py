@@ -49,7 +49,8 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
     Each value is spread by itself, but for these:
 
     - What only elementwise operations read of variables, such as momenta and accumulators, lies
-      with the variable that they compute with: the weight whose state it is.
+      with the variable that they compute with: the weight whose state it is. What only they read
+      of arguments, such as targets, lies with a result that they compare it with, as of a product.
     - The result of an elementwise operation lies with what it overwrites, or else with its first
       operand of the same size; that of a normalization with the tensor.
     - What a loop carries lies as its first value did.
@@ -60,7 +61,8 @@ def layouts_of(program: FlatProgram) -> dict[str, str]:
     for one in program.compute_sets:
         for name, place in _places_of(one, program, overwritten.get):
             layouts[name] = layouts.get(place, place)
-    return layouts
+    # What an argument lies with may lie with something else itself.
+    return {name: layouts.get(place, place) for name, place in layouts.items()}
 
 
 # Operations that make a value of a variable that is elsewhere otherwise.
@@ -87,7 +89,7 @@ def allocated_values(program: FlatProgram) -> frozenset[str]:
 
 
 def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
-    """Yields variables that no operation wants in a place of its own, each with one that it joins.
+    """Yields what no operation wants in a place of its own, each with what it joins.
 
     TensorFlow for IPUs lays such a tensor as the other operand of the operations that read it, and
     an accumulator as its variable: so the whole update of a weight stays on the weight's tiles.
@@ -104,6 +106,7 @@ def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
     sizes = {name: num_elements(value.spec) for name, value in program.values.items()}
     wanted: set[str] = set()
     fetched: set[str] = set()
+    made: list[str] = []
     for one in program.compute_sets:
         if one.family in _ELEMENTWISE and one.body is None and one.writes:
             result = group_of(one.writes[0].name)
@@ -116,6 +119,7 @@ def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
             fetched.update(value.name for value in one.writes)
         else:
             wanted.update(one.reads)
+            made.extend(value.name for value in one.writes)
     groups = defaultdict(list)
     for name, value in program.values.items():
         if value.role == "variable" or name in fetched:
@@ -123,6 +127,10 @@ def _places_of_state(program: FlatProgram) -> Iterator[tuple[str, str]]:
     for members in groups.values():
         place = next((name for name in members if name in wanted), members[0])
         yield from ((name, place) for name in members if name not in wanted and name != place)
+    results = {group_of(name): name for name in reversed(made)}
+    for name, value in program.values.items():
+        if value.role == "argument" and name not in wanted and group_of(name) in results:
+            yield name, results[group_of(name)]
 
 
 def _places_of(

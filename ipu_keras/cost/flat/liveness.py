@@ -170,7 +170,8 @@ class _Order:
             self.waits_for[follower] -= 1
             if self.waits_for[follower] == 0:
                 found.append(follower)
-        for name in set(self._sets[position].reads):
+        # A set's order would be another in each process.
+        for name in dict.fromkeys(self._sets[position].reads):
             self._uses[name] -= 1
             # The one reader that is left would free the value.
             if self._uses[name] == 1:

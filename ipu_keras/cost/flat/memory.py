@@ -179,27 +179,42 @@ def plan_memory(
     program: FlatProgram,
     regions: Mapping[str, Region],
     target: Target,
+    alive: Mapping[str, Lifetime],
     *,
     temporary_bytes: Sequence[int],
     message_bytes: Sequence[int],
+    receivers: Sequence[int | None],
     overhead: Overhead,
 ) -> MemoryPlan:
     """Adds up what is on each tile of one IPU at each position of the program.
 
     Args:
         program: The values are those on that IPU, the compute sets those of all.
+        alive: The `lifetimes` of these values, and maybe of others.
         temporary_bytes: For each compute set, what every tile needs while it runs.
-        message_bytes: For each compute set, what arrives at every tile before it runs.
+        message_bytes: For each compute set, what arrives before it runs.
+        receivers: The tiles that this arrives at, counted from the first; `None` are all.
     """
     held = held_by_tile(program, regions, target.num_tiles)
-    live = _live_bytes(program, regions, target, lifetimes(program))
-    messages = _by_position(message_bytes, live)
-    live += (_by_position(temporary_bytes, live) + messages)[:, None]
+    alive = {name: lifetime for name, lifetime in alive.items() if name in program.values}
+    reached = [target.num_tiles if n is None else n for n in receivers]
+    needed = np.stack(
+        [_by_position(sizes) for sizes in (temporary_bytes, message_bytes, reached)], axis=1
+    )
+    # Most compute sets of a pipeline change nothing on one IPU, and take no row of the table.
+    firsts, spans = _spans_of_equal_bytes(alive, needed)
+    temporary, messages, reached_tiles = needed[firsts].T
+    rows = {name: Lifetime(spans[one.first], spans[one.last]) for name, one in alive.items()}
+    live = _live_bytes(len(firsts), regions, target, rows)
+    live += temporary[:, None]
+    for here, size, num_tiles in zip(live, messages, reached_tiles, strict=True):
+        here[:num_tiles] += size
     fixed = sum(vars(overhead).values())
     always_live = sum(held.values()) + fixed
     # Tiles are fullest at different times; Poplar's report adds up each one's peak too.
     peak = live.max(axis=0)
-    arrived = int(messages[live.argmax(axis=0)].sum())
+    fullest = live.argmax(axis=0)
+    arrived = int(messages[fullest][np.arange(target.num_tiles) < reached_tiles[fullest]].sum())
     categories = {
         "variables": int(held["variables"].sum()),
         "constants": int(held["constants"].sum()),
@@ -213,8 +228,8 @@ def plan_memory(
         bytes_by_category=categories,
         always_live_by_tile=always_live,
         peak_by_tile=always_live + peak,
-        peak_position=int(live[:, (always_live + peak).argmax()].argmax()),
-        live_by_ipu=live.sum(axis=1)[None],
+        peak_position=int(firsts[live[:, (always_live + peak).argmax()].argmax()]),
+        live_by_ipu=live.sum(axis=1)[spans][None],
         tile_bytes=target.tile_bytes,
         code_bytes=overhead.code,
         code_region_bytes=target.code_region_bytes,
@@ -251,8 +266,8 @@ def peak_besides_results(
     }
     inside = replace(program, values=values)
     regions = map_linearly(inside, target)
-    live = _live_bytes(inside, regions, target, lifetimes(inside))
-    needed = _by_position(temporary_bytes, live) + _by_position(message_bytes, live)
+    needed = _by_position(temporary_bytes) + _by_position(message_bytes)
+    live = _live_bytes(len(needed), regions, target, lifetimes(inside))
     # Values of a body lie spread over all tiles: every tile needs about the bytes of the
     # fullest.
     return int((live.max(axis=1) + needed).max())
@@ -294,15 +309,30 @@ def alive_on_worst_tile(
             yield name, region.bytes_per_tile * copies
 
 
+def _spans_of_equal_bytes(
+    alive: Mapping[str, Lifetime], needed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where spans begin in which bytes stay the same, and the span of each position.
+
+    `needed` has a row for each position, with what is needed there beside values.
+    """
+    begins = np.zeros(len(needed) + 1, bool)
+    begins[0] = True
+    begins[1:-1] = (needed[1:] != needed[:-1]).any(axis=1)
+    for lifetime in alive.values():
+        begins[[lifetime.first, lifetime.last + 1]] = True
+    begins = begins[:-1]
+    return np.flatnonzero(begins), begins.cumsum() - 1
+
+
 def _live_bytes(
-    program: FlatProgram,
+    num_positions: int,
     regions: Mapping[str, Region],
     target: Target,
     alive: Mapping[str, Lifetime],
 ) -> np.ndarray:
-    """Returns `(compute sets, tiles)` bytes of the values that are not always live."""
-    positions = max(len(program.compute_sets), 1)
-    table = np.zeros((positions + 1, target.num_tiles + 1), np.int64)
+    """Returns `(positions, tiles)` bytes of the values that are not always live."""
+    table = np.zeros((num_positions + 1, target.num_tiles + 1), np.int64)
     # Each value changes four corners of a table whose sums along both axes are the bytes, so
     # that the time does not depend on how long or wide it lives.
     for name, lifetime in alive.items():
@@ -317,10 +347,10 @@ def _live_bytes(
     return table[:-1, :-1]
 
 
-def _by_position(sizes: Sequence[int], live: np.ndarray) -> np.ndarray:
+def _by_position(sizes: Sequence[int]) -> np.ndarray:
     """Returns bytes while each compute set runs."""
     # A program that computes nothing has one position.
-    return np.asarray([*sizes, 0], np.int64)[: len(live)]
+    return np.asarray(sizes or [0], np.int64)
 
 
 def _fill(tiles: np.ndarray, region: Region, copies: int = 1) -> None:

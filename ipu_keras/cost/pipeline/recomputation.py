@@ -48,8 +48,9 @@ class _Stages:
         compute_sets: list[ComputeSet] = []
         values, in_place = dict(self._program.values), dict(self._program.in_place)
         first = {unit[0].name: unit for unit in self._units}
+        begun: set[int | None] = set()
         for one in self._program.compute_sets:
-            for clone in self._needed_before(first.get(one.name, ()), values):
+            for clone in self._needed_before(first.get(one.name, ()), values, begun):
                 compute_sets.append(clone)
                 values.update((value.name, value) for value in clone.writes)
             reads = tuple(self._renamed(name, one) for name in one.reads)
@@ -83,11 +84,20 @@ class _Stages:
                     found.update(one.reads)
         return found
 
-    def _needed_before(self, unit: _Unit, values: dict[str, Value]) -> list[ComputeSet]:
-        """Returns what has still to run again before a part of a backward part."""
+    def _needed_before(
+        self, unit: _Unit, values: dict[str, Value], begun: set[int | None]
+    ) -> list[ComputeSet]:
+        """Returns what has still to run again before a part of a backward part.
+
+        `begun` are the stages whose backward part has begun; it gets the unit's.
+        """
         if not unit or not unit[0].backward or unit[0].weight_update:
             return []
-        names = self._reads_of_stage(unit[0].stage) if self._at_once else _reads_of(unit)
+        stage = unit[0].stage
+        if self._at_once and stage in begun:
+            return []
+        begun.add(stage)
+        names = self._reads_of_stage(stage) if self._at_once else _reads_of(unit)
         found: dict[str, list[ComputeSet]] = {}
         for name in names:
             self._repeat(name, unit[0], values, found)

@@ -8,6 +8,7 @@ import enum
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, groupby
 
 from ipu_keras.cost.pipeline.depth import depth_message, devices_of_parts, overlap, rotations
@@ -128,7 +129,7 @@ class PipelinePlan:
     def num_stages(self) -> int:
         return len(self.device_mapping)
 
-    @property
+    @cached_property
     def parts_in_order(self) -> tuple[tuple[int, bool], ...]:
         """Stage, and whether it is the backward part, in the order in which a batch passes."""
         return parts_in_order(self.num_stages, training=self.training)
@@ -157,7 +158,7 @@ class PipelinePlan:
         read = [pattern.time(last, m) for m in range(self.num_micro_batches)]
         return max(bisect_right(made, end) - m for m, end in enumerate(read))
 
-    @property
+    @cached_property
     def stash_counts(self) -> tuple[int, ...]:
         """For each stage, micro-batches between its forward and its backward part, at most."""
         if not self.training:

@@ -252,6 +252,8 @@ def _best(
     return found
 
 
+# Layers repeat, and so do they in what is modelled in search of advice.
+@functools.lru_cache(maxsize=4096)
 def plan(
     target: Target,
     convolution: Convolution,
@@ -302,18 +304,3 @@ def plan(
     bounds = (bound, 2 * bound, least) if target.sdk >= 1.3 else (bound, least)
     found = (_best(target, costs, most, interleaved) for most in bounds)
     return next(planned for planned in found if planned is not None)
-
-
-class Plans:
-    """Remembers plans, as layers repeat and one plan is searched for among thousands."""
-
-    def __init__(self, target: Target):
-        self._target = target
-        self._made: dict[tuple[Convolution, float], ConvolutionPlan] = {}
-
-    def find_or_make(self, convolution: Convolution, memory_proportion: float) -> ConvolutionPlan:
-        """Returns the plan of a convolution, or of a matrix product as one."""
-        key = convolution, memory_proportion
-        if key not in self._made:
-            self._made[key] = plan(self._target, convolution, memory_proportion=memory_proportion)
-        return self._made[key]

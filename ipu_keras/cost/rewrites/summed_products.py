@@ -148,6 +148,8 @@ class _Sums:
         return reader if reader.outputs[0].dtype == product.outputs[0].dtype else reduce
 
     def graph(self) -> Graph:
+        if not self._renamed:
+            return self._graph
         ops = [
             replace(
                 self._ops[op.name],

@@ -24,6 +24,8 @@ class Cost:
         sync_cycles: Cycles of synchronization before each exchange.
         exchange_bytes: Bytes that the tile with the most receives.
         arrives_in_place: Whether these arrive where its results lie, and so in no messages.
+        num_receivers: Tiles that messages arrive at, where these are known; else all that
+            arrives is messages to all tiles, or is counted among `temporary_bytes` if there are.
         temporary_bytes: Bytes that a tile needs only while it runs.
         interleaved_bytes: Those of them that have to lie in interleaved memory.
         separate_bytes: Those that arrive and must not lie in a memory element of its results, so
@@ -41,6 +43,7 @@ class Cost:
     sync_cycles: int = 0
     exchange_bytes: int = 0
     arrives_in_place: bool = False
+    num_receivers: int | None = None
     temporary_bytes: int = 0
     interleaved_bytes: int = 0
     separate_bytes: int = 0
@@ -70,7 +73,8 @@ class Cost:
     @property
     def message_bytes(self) -> int:
         """Bytes that arrive beside the results and the temporaries of products."""
-        return 0 if self.temporary_bytes or self.arrives_in_place else self.exchange_bytes
+        counted = self.num_receivers is None and self.temporary_bytes
+        return 0 if counted or self.arrives_in_place else self.exchange_bytes
 
 
 def arrival_cycles(target: Target, received: int) -> int:

@@ -7,7 +7,7 @@ ValueError. The start of the compute set (`target.launch_cycles`) is the caller'
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipu_keras.cost.tile.vertex_rates import (
     Element,
@@ -39,6 +39,7 @@ _WITH_PROLOGUE = frozenset(
 )
 # The reducer of an argmax or argmin, which XLA writes as a computation of its own.
 _CUSTOM_REDUCER = ("compare", "select")
+_LARGEST = frozenset({"maximum", "minimum"})
 # An instruction for the load, one to compute and one for the store of each vector: what
 # poplibs' own addition takes over what the data path could do. Other code does no better.
 _UNSCHEDULED = 3
@@ -212,7 +213,13 @@ def rearrange(target: Target, *, num_bytes: int, atom_bytes: int) -> VertexCycle
 
 
 def reduce(
-    target: Target, *, operation: str, dtype: str, num_outputs: int, num_partials: int
+    target: Target,
+    *,
+    operation: str,
+    dtype: str,
+    num_outputs: int,
+    num_partials: int,
+    strided: bool = False,
 ) -> VertexCycles:
     """Cycles of combining several values to one, many times.
 
@@ -221,31 +228,36 @@ def reduce(
     (microbenchmarks) on 1 and 16 IPUs are met within 5 %. A `"custom"` operation is a
     computation of its own, counted as a comparison and a selection.
 
+    `strided` says that neighbours belong to different outputs, so that a vector has partials of
+    several (popops' strided reduction); without, partials of one output are neighbours.
+
     Example:
 
-    Four values for each of 12 results: 33 + 24 + 4 vectors of 2 results at 2 cycles.
+    Four values for each of 12 results: 33 + 24 + 4 vectors of 2 results at 2 cycles. One behind
+    the other, they are two vectors for each of a worker's two results, 33 + 2 * (24 + 2 * 2).
 
+    >>> from functools import partial
     >>> from ipu_keras.machine.target import target_named
-    >>> reduce(
-    ...     target_named("gc200"),
-    ...     operation="add",
-    ...     dtype="float32",
-    ...     num_outputs=12,
-    ...     num_partials=4,
-    ... ).cycles
-    401
+    >>> four_of_12 = partial(
+    ...     reduce, target_named("gc200"), operation="add", dtype="float32", num_partials=4
+    ... )
+    >>> four_of_12(num_outputs=12, strided=True).cycles, four_of_12(num_outputs=12).cycles
+    (401, 545)
     """
     element, rates = element_named(dtype), _reducer(operation, dtype)
     if min(num_outputs, num_partials) < 1:
         return _nothing(num_outputs=num_outputs, num_partials=num_partials)
+    work = _ReducingWork(target, element, rates, strided)
     workers = target.num_workers
-    cycles = _reduction_pass(target, rates, element, _split(num_outputs, workers), num_partials)
-    # popops splits few reductions over the workers in two passes: the cheapest counts.
-    workers_each = min(num_partials, workers // num_outputs)
+    cycles = work.cycles(_split(num_outputs, workers), num_partials)
+    # popops splits few reductions over the workers in two passes: the cheapest counts. Workers
+    # share the vectors of strided ones.
+    units = _split(num_outputs, element.natural_vector(target)) if strided else num_outputs
+    workers_each = min(num_partials, workers // units)
     if workers_each > 1:
-        first = _reduction_pass(target, rates, element, 1, _split(num_partials, workers_each))
-        second = _reduction_pass(target, rates, element, 1, workers_each)
-        cycles = min(cycles, first + target.launch_cycles + second)
+        each = _split(num_outputs, units)
+        first = work.cycles(each, _split(num_partials, workers_each))
+        cycles = min(cycles, first + target.launch_cycles + work.cycles(each, workers_each))
     return _cycles(cycles, least(rate.confidence for rate in rates), element)
 
 
@@ -496,27 +508,37 @@ def _vectors_each(target: Target, element: Element, num_elements: int) -> int:
 
 
 def _reducer(operation: str, dtype: str) -> tuple[Rate, ...]:
-    operations = _CUSTOM_REDUCER if operation == "custom" else (operation,)
-    return tuple(rate_of(name, dtype)[1] for name in operations)
+    if operation == "custom":
+        return tuple(rate_of(name, dtype)[1] for name in _CUSTOM_REDUCER)
+    element, rate = rate_of(operation, dtype)
+    # Elementwise, these have the rate of compiled code; as reducers of floats, popops has them as
+    # one instruction of a vector.
+    if operation in _LARGEST and element.kind != "int":
+        return (replace(rate, cycles=1, confidence=Confidence.DERIVED),)
+    return (rate,)
 
 
-def _reduction_pass(
-    target: Target, rates: tuple[Rate, ...], element: Element, num_outputs: int, num_partials: int
-) -> int:
-    """Returns the cycles of a compute set in which each worker makes that many outputs."""
-    # Partials of one result may lie one behind the other, in vectors of their own, or next to
-    # those of other results, whose vectors are added as wholes.
-    behind = num_outputs * (24 + _reduction_loop(target, rates, element, num_partials))
-    beside = 24 + num_partials * _reduction_loop(target, rates, element, num_outputs)
-    return 11 + target.num_workers * (33 + min(behind, beside))
+@dataclass(frozen=True, slots=True)
+class _ReducingWork:
+    """What each worker does in a compute set of reductions."""
 
+    target: Target
+    element: Element
+    rates: tuple[Rate, ...]
+    strided: bool
 
-def _reduction_loop(
-    target: Target, rates: tuple[Rate, ...], element: Element, num_elements: int
-) -> int:
-    loads = _split(num_elements, element.natural_vector(target))
-    computed = sum(rate.cycles * _split(num_elements, rate.vector) for rate in rates)
-    return (loads + computed) * element.num_words
+    def cycles(self, num_outputs: int, num_partials: int) -> int:
+        """Returns the cycles of the compute set if each worker makes that many outputs."""
+        if self.strided:
+            worker = 24 + num_partials * self._loop(num_outputs)
+        else:
+            worker = num_outputs * (24 + self._loop(num_partials))
+        return 11 + self.target.num_workers * (33 + worker)
+
+    def _loop(self, num_elements: int) -> int:
+        loads = _split(num_elements, self.element.natural_vector(self.target))
+        computed = sum(rate.cycles * _split(num_elements, rate.vector) for rate in self.rates)
+        return (loads + computed) * self.element.num_words
 
 
 def least(confidences: Iterable[Confidence]) -> Confidence:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.flat.layouts import allocated_values, bytes_per_tile, layouts_of
-from ipu_keras.cost.products.convolution_planner import Plans
 from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
@@ -30,7 +29,6 @@ class CostContext:
     layouts: Mapping[str, str]
     allocated: frozenset[str]
     product_options: Callable[[ComputeSet], ProductOptions]
-    plans: Plans
     num_ipus: int
     ipus_per_replica: int
     ipu_at: Callable[[int], int]
@@ -54,7 +52,6 @@ class CostContext:
             layouts=layouts_of(program),
             allocated=allocated_values(program),
             product_options=product_options,
-            plans=Plans(target),
             num_ipus=num_ipus,
             ipus_per_replica=ipus_per_replica,
             ipu_at=ipu_at,
@@ -69,7 +66,6 @@ class CostContext:
             inner,
             # A library's operation makes its own tensors as those that read them want them.
             allocated=frozenset(body.values),
-            plans=self.plans,
             num_ipus=self.num_ipus,
             ipus_per_replica=self.ipus_per_replica,
             ipu_at=self.ipu_at,

@@ -14,7 +14,6 @@ from ipu_keras.cost.flat.memory import peak_besides_results
 from ipu_keras.cost.pipeline.offloading import REMOTE_FAMILY
 from ipu_keras.cost.pipeline.placement import STASH_FAMILY
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.cost.products.convolution_planner import Plans
 from ipu_keras.cost.products.planning_options import ProductOptions
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, started_together
@@ -25,6 +24,7 @@ from ipu_keras.cost.vertices.copies import (
     cost_of_stash,
     cost_of_transpose,
 )
+from ipu_keras.cost.vertices.ctc_steps import CTC_LOSS_FAMILY, costs_of_recursion
 from ipu_keras.cost.vertices.elementwise import cost_of_broadcast, cost_of_elementwise
 from ipu_keras.cost.vertices.gathers import cost_of_gather, cost_of_scatter
 from ipu_keras.cost.vertices.normalizations import cost_of_normalization
@@ -56,7 +56,6 @@ def _cost_of_reduction(one: ComputeSet, context: CostContext) -> Cost:
         source=one.operands[0],
         axes=one.ops[-1].attributes["dimensions"],
         num_outputs=sum(num_elements(value.spec) for value in one.writes),
-        dtype=one.writes[0].spec.dtype,
     )
 
 
@@ -110,7 +109,15 @@ def _cost_of_body(one: ComputeSet, body: FlatProgram, context: CostContext) -> C
     inside = context.within(body, options)
     together = _together(body) if one.family == MULTI_CONVOLUTION_FAMILY else ()
     shares = dict(share for group in together for share in _contexts(group, inside))
-    parts = tuple(cost_of(inner, shares.get(inner.name, inside)) for inner in body.compute_sets)
+    known = (
+        costs_of_recursion(body.compute_sets, context.target)
+        if one.family == CTC_LOSS_FAMILY
+        else {}
+    )
+    parts = tuple(
+        known[inner.name] if inner.name in known else cost_of(inner, shares.get(inner.name, inside))
+        for inner in body.compute_sets
+    )
     by_name = {inner.name: part for inner, part in zip(body.compute_sets, parts, strict=True)}
     # Of what runs at the same time, the slowest counts.
     hidden = {
@@ -167,7 +174,7 @@ def _contexts(
     for inner in group:
         tiles = 1 + left * inner.flops // max(flops, 1)
         target = context.target.without_tiles(context.target.num_tiles - tiles)
-        yield inner.name, replace(context, target=target, plans=Plans(target))
+        yield inner.name, replace(context, target=target)
 
 
 def _cost_of_others(one: ComputeSet, context: CostContext) -> Cost:

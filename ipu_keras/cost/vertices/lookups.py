@@ -197,7 +197,6 @@ def _updated(
         source=partials,
         axes=(0,),
         num_outputs=outputs,
-        dtype=dtype,
     )
     steps = [_in_stages(target, part, [filled], [], 0, "fill"), alone, summed]
     whole = one_after_the_other(steps, vertex=f"{vertex} in parts")

@@ -34,8 +34,8 @@ class _Pass:
 
     # The opcode and the number of operands.
     operations: tuple[tuple[str, int], ...]
-    # The operation, the axes, the number of results and their type.
-    sums: tuple[tuple[str, tuple[int, ...], int, str], ...]
+    # The operation, the axes and the number of results.
+    sums: tuple[tuple[str, tuple[int, ...], int], ...]
 
 
 def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
@@ -52,15 +52,8 @@ def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
         for kind, num_operands in found.operations
     ]
     sums = [
-        reduction_cost(
-            target,
-            operation=kind,
-            source=tensor,
-            axes=axes,
-            num_outputs=count,
-            dtype=dtype,
-        )
-        for kind, axes, count, dtype in found.sums
+        reduction_cost(target, operation=kind, source=tensor, axes=axes, num_outputs=count)
+        for kind, axes, count in found.sums
     ]
     received = _arriving(one, context)
     # reduceMany takes several sums by the same compute sets: they start and meet together, so
@@ -76,6 +69,10 @@ def cost_of_normalization(one: ComputeSet, context: CostContext) -> Cost:
         + sum(cost.exchange_cycles for cost in sums),
         sync_cycles=sync + max((cost.sync_cycles for cost in sums), default=0),
         exchange_bytes=max(received, sum(cost.exchange_bytes for cost in sums)),
+        num_receivers=target.num_tiles
+        if received
+        else max((cost.num_receivers or 0 for cost in sums), default=0),
+        temporary_bytes=sum(cost.temporary_bytes for cost in sums),
         num_vertices=len(parts) + sum(cost.num_vertices for cost in sums),
         tiles=num_tiles_of(tensor, target),
         vertex=f"{one.family} {kinds} {tensor.dtype}",
@@ -107,16 +104,11 @@ def _pass_of(one: ComputeSet) -> _Pass:
         operations, num_sums = _BATCH_NORMS[op.kind]
         vector, rank = op.outputs[-1], len(one.operands[0].shape)
         axes = tuple(axis for axis in range(rank) if axis != op.attributes["feature_index"])
-        return _Pass(operations, (("add", axes, num_elements(vector), vector.dtype),) * num_sums)
+        return _Pass(operations, (("add", axes, num_elements(vector)),) * num_sums)
     return _Pass(
         tuple((op.kind, len(op.inputs)) for op in one.ops if op.kind != "reduce"),
         tuple(
-            (
-                op.attributes["operation"],
-                op.attributes["dimensions"],
-                num_elements(op.outputs[0]),
-                op.outputs[0].dtype,
-            )
+            (op.attributes["operation"], op.attributes["dimensions"], num_elements(op.outputs[0]))
             for op in one.ops
             if op.kind == "reduce"
         ),

@@ -89,7 +89,6 @@ def cost_of_pooling(one: ComputeSet, context: CostContext) -> Cost:
             source=source,
             axes=[axis for axis, size in enumerate(op.attributes["window_size"]) if size > 1],
             num_outputs=num_elements(output),
-            dtype=output.dtype,
         )
     return _planned_cost(pooling, context.target, op.kind)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
 from ipu_keras.cost.flat.layouts import elements_per_tile
+from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost
@@ -30,7 +31,7 @@ def cost_of_product(one: ComputeSet, context: CostContext) -> Cost:
         options = replace(options, memory_proportion=op.memory_proportion)
     traced = (product_of if op.kind == "dot" else convolution_of)(op, one.operands)
     convolution = options.applied_to(traced)
-    found = context.plans.find_or_make(convolution, options.memory_proportion)
+    found = plan(context.target, convolution, memory_proportion=options.memory_proportion)
     # IPUs multiply no other types: such a product is costed as one of these.
     is_native = all(spec.dtype in _NATIVE for spec in one.operands)
     # Where an operand is a view of several values, the product reads all of them.

@@ -78,7 +78,6 @@ def _categorical_cost(one: ComputeSet, target: Target, num_drawn: int) -> Cost:
         source=numbers,
         axes=(1,),
         num_outputs=outputs,
-        dtype=dtype,
     )
     parts = [
         _uniform_cost(one, target, numbers),

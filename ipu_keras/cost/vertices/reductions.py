@@ -2,18 +2,20 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
 
 from ipu_keras.cost.flat.layouts import elements_per_tile, item_bytes, num_tiles_of
+from ipu_keras.cost.memory_sizes import VERTEX_STATE_BYTES
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, arrival_cycles
 from ipu_keras.cost.tile.exchange import sync_cycles
-from ipu_keras.cost.tile.vertices import VertexCycles
 from ipu_keras.ir import TensorSpec
 from ipu_keras.machine.target import Target
 
 # poplin sums its partials in at most three stages, too.
 _MAX_STAGES = 3
+_SUMS = frozenset({"add", "multiply"})
+# popops deals results to tiles in grains of so many, for vectors of them (`ReductionPlan`).
+_GRAIN = 8
 
 
 def reduction_cost(
@@ -23,37 +25,61 @@ def reduction_cost(
     source: TensorSpec,
     axes: Collection[int],
     num_outputs: int,
-    dtype: str,
 ) -> Cost:
     """Costs a reduction: each tile reduces what it has; that meets in one or more stages.
 
-    `axes` are those that disappear, `num_outputs` the elements of all results; tiles find float32
-    for sums of halves.
+    `axes` are those that disappear, `num_outputs` the elements of all results.
     """
     outputs = max(num_outputs, 1)
     on_tile = elements_per_tile(source, target)
     tiles = num_tiles_of(source, target)
     found = min(_results_on_tile(source, axes, on_tile), outputs)
-    first = _reduced(target, operation, source.dtype, found, on_tile)
+    first = vertices.reduce(
+        target,
+        operation=operation,
+        dtype=source.dtype,
+        num_outputs=found,
+        num_partials=math.ceil(on_tile / found),
+        strided=found > 1 and not _ends_in(source, axes),
+    )
     # So many tiles have a part of a result.
     parts = max(min(tiles * found // outputs, tiles), 1)
-    partials = replace(source, dtype=dtype)
-    ways = [
-        _stages(target, operation, partials, outputs, parts, count)
-        for count in range(1, _MAX_STAGES + 1)
-    ]
-    cycles, received, exchange, stages = min(ways, key=lambda stage: stage[0] + stage[2])
+    # popops adds up halves in float32, also where the sum is a half.
+    is_sum = operation in _SUMS and source.dtype == "float16"
+    partials = TensorSpec((), "float32" if is_sum else source.dtype)
+    later: list[Cost] = []
+    if parts > 1:
+        ways = (
+            _stages(target, operation, partials, outputs, parts, count)
+            for count in range(1, _MAX_STAGES + 1)
+        )
+        later = min(ways, key=lambda stages: sum(stage.cycles for stage in stages))
     return Cost(
-        compute_cycles=first.cycles + cycles + target.launch_cycles * (1 + stages),
-        exchange_cycles=exchange,
-        sync_cycles=sync_cycles(target, num_ipus=1) * stages,
-        exchange_bytes=received,
-        num_vertices=1 + stages,
+        compute_cycles=first.cycles
+        + target.launch_cycles
+        + sum(stage.compute_cycles for stage in later),
+        exchange_cycles=sum(stage.exchange_cycles for stage in later),
+        sync_cycles=sum(stage.sync_cycles for stage in later),
+        exchange_bytes=max((stage.exchange_bytes for stage in later), default=0),
+        num_receivers=max((stage.tiles for stage in later), default=0),
+        temporary_bytes=found * item_bytes(partials) if later else 0,
+        num_vertices=1 + len(later),
+        # Few tiles may have vertices of later stages.
+        state_bytes=math.ceil(
+            VERTEX_STATE_BYTES * (1 + sum(stage.tiles for stage in later) / tiles)
+        ),
         tiles=tiles,
         vertex=f"reduce {operation} {source.dtype}",
         confidence=first.confidence,
-        detail=f"{1 + stages} stages",
+        detail=f"{1 + len(later)} stages",
     )
+
+
+def _ends_in(source: TensorSpec, axes: Collection[int]) -> bool:
+    """Whether elements that are neighbours are combined."""
+    reduced = {axis % len(source.shape) for axis in axes}
+    last = max((axis for axis, size in enumerate(source.shape) if size > 1), default=0)
+    return last in reduced
 
 
 def _results_on_tile(source: TensorSpec, axes: Collection[int], on_tile: int) -> int:
@@ -69,34 +95,32 @@ def _results_on_tile(source: TensorSpec, axes: Collection[int], on_tile: int) ->
 
 def _stages(
     target: Target, operation: str, partials: TensorSpec, outputs: int, parts: int, count: int
-) -> tuple[int, int, int, int]:
-    """Returns compute cycles, bytes received, exchange cycles and the number of stages."""
-    if parts <= 1:
-        return 0, 0, 0, 0
-    # As in poplibs' reduction planner, as many partials meet in every stage; exchanged bytes and
-    # added partials count.
+) -> list[Cost]:
+    """Costs stages that each combine as many partials of a result, where these meet."""
+    # As in popops' planner, as many partials meet in every stage.
     together = math.ceil(parts ** (1 / count))
-    cycles = exchange = received = 0
+    width = min(outputs, _GRAIN)
+    found = []
     for _ in range(count):
-        remaining = math.ceil(parts / together)
-        # The results of a stage are spread over all tiles, so that none adds more than it must.
-        owners = min(target.num_tiles, outputs * remaining)
-        results = math.ceil(outputs * remaining / owners)
-        num_bytes = results * together * item_bytes(partials)
-        exchange += arrival_cycles(target, num_bytes)
-        received = max(received, num_bytes)
-        cycles += _reduced(target, operation, partials.dtype, results, results * together).cycles
-        parts = remaining
-    return cycles, received, exchange, count
-
-
-def _reduced(
-    target: Target, operation: str, dtype: str, outputs: int, elements: int
-) -> VertexCycles:
-    return vertices.reduce(
-        target,
-        operation=operation,
-        dtype=dtype,
-        num_outputs=outputs,
-        num_partials=max(math.ceil(elements / max(outputs, 1)), 1),
-    )
+        parts = math.ceil(parts / together)
+        grains = math.ceil(outputs / width) * parts
+        results = width * math.ceil(grains / target.num_tiles)
+        cycles = vertices.reduce(
+            target,
+            operation=operation,
+            dtype=partials.dtype,
+            num_outputs=results,
+            num_partials=together,
+            strided=width > 1,
+        )
+        received = results * together * item_bytes(partials)
+        found.append(
+            Cost(
+                compute_cycles=cycles.cycles + target.launch_cycles,
+                exchange_cycles=arrival_cycles(target, received),
+                sync_cycles=sync_cycles(target, num_ipus=1),
+                exchange_bytes=received,
+                tiles=min(grains, target.num_tiles),
+            )
+        )
+    return found

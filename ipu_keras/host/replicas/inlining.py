@@ -10,6 +10,7 @@ from ipu_keras.host.replicas.together import label_of
 from ipu_keras.internals.tensorflow.functions import add_function
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
+from ipu_keras.tracing.frontend_attributes import attributes_of, give_around
 
 # TensorFlow's optimizer inlines calls too, but only when a function runs, which is too late for
 # what has to be found in one graph.
@@ -166,7 +167,9 @@ def _body(call: tf.Operation, wanted: _Wanted) -> _Body:
     # A call begins after what it waits for, so each of its operations does, and it is over when
     # all of its results and effects are there.
     before = [f"^{op.name}" for op in call.control_inputs]
+    around = attributes_of(call)
     for node in definition.node:
+        give_around(node, around)
         node.name = f"{call.name}/{node.name}"
         _set_inputs(node, [*map(renamed, node.input), *before])
     results = [renamed(_plain(flat.tensor(tensor.name))) for tensor in flat.graph.outputs]

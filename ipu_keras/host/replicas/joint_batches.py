@@ -19,6 +19,7 @@ from ipu_keras.internals.tensorflow import parallel_for
 from ipu_keras.internals.tensorflow.shapes import static_sizes
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import feeds_of
+from ipu_keras.tracing.frontend_attributes import attributes_of, says_numerics
 
 # An operation on a batch `(b, ...)` becomes one for `n` batches in one of three forms:
 #
@@ -218,13 +219,18 @@ def _operands_of_sum(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
 
 
 def _is_joined(op: tf.Operation) -> bool:
+    if op.type in _FIXED:
+        return True
+    if says_numerics(attributes_of(op)):
+        # `pfor` makes other operations, which would be in no scope.
+        return False
     if op.type in _CALLS:
         body = _body_of(op)
         return body is not None and all(map(_is_joined, body.get_operations()))
     if op.type == "Bitcast":
         # Between types of other sizes it changes the shape, too.
         return op.inputs[0].dtype.size == op.outputs[0].dtype.size
-    if op.type in _FIXED or op.type in _ONE_BY_ONE:
+    if op.type in _ONE_BY_ONE:
         return True
     converted = parallel_for.has_converter(op.type)
     return converted and not op.type.startswith(_CONVERTED_BADLY) and not op.op_def.is_stateful

@@ -195,7 +195,7 @@ def _alone(op: tf.Operation) -> JointOperation:
             before = replica.ran if op.control_inputs else []
             with tf.control_dependencies(before):
                 results = call_with_captures(part, replica.look_up(given), [])
-            replica.note_call(results, waited=bool(op.control_inputs))
+            replica.note_part(results, waited=bool(op.control_inputs))
             for tensor, result in zip(outputs, results, strict=True):
                 replica.set_value(tensor, result)
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import call_with_captures
 from ipu_keras.tracing.extraction import ExtractedPart, feeds_of
+from ipu_keras.tracing.frontend_attributes import ReplicaPart, note_replica_part
 from ipu_keras.tracing.replication import is_replica_index
 
 # The tensors to take in place of captured ones, by `ref()` of these.
@@ -39,16 +40,25 @@ class ReplicaValues:
     """Maps the tensors of a trace to the values that one replica has for them.
 
     These are symbolic while a graph is built, and values when the function runs eagerly. A
-    replica takes its own `captures` in place of those of the trace.
+    replica takes its own `captures` in place of those of the trace, and has a `name` in common
+    with the others that run the trace with it.
     """
 
-    def __init__(self, concrete: Any, number: int, feeds: Sequence[tf.Tensor], captures: Captures):
+    def __init__(
+        self,
+        concrete: Any,
+        number: int,
+        feeds: Sequence[tf.Tensor],
+        captures: Captures,
+        name: str,
+    ):
         placeholders = feeds_of(concrete)
         self._feeds = [
             tf.convert_to_tensor(feed, placeholder.dtype)
             for feed, placeholder in zip(feeds, placeholders, strict=True)
         ]
         self._captures = captures
+        self._number, self._name, self._num_parts = number, name, 0
         self._ran: list[tf.Operation] = []
         pairs = [(inner, self._own(outer)) for outer, inner in concrete.graph.captures]
         pairs += zip(placeholders, self._feeds, strict=True)
@@ -76,12 +86,18 @@ class ReplicaValues:
             compute = jitted.get_concrete_function(*taken)
         with tf.control_dependencies(self._ran if segment.waits else []):
             results = compute(*taken)
-        self.note_call(results, waited=segment.waits)
+        self.note_part(results, waited=segment.waits)
         for tensor, result in zip(segment.results, results, strict=True):
             # The gradient of a convolution takes the shape of a kernel as a tensor, and does not
             # know its own if an earlier segment has made that one.
             result.set_shape(tensor.shape)
             self.set_value(tensor, result)
+
+    def note_part(self, results: Sequence[tf.Tensor], *, waited: bool) -> None:
+        """Does as `note_call` for what this replica calls by itself, as all others do in turn."""
+        self.note_call(results, waited=waited)
+        self._num_parts += 1
+        mark_part(results, ReplicaPart(self._number, f"{self._name}/{self._num_parts}"))
 
     def note_call(self, results: Sequence[tf.Tensor], *, waited: bool) -> None:
         """Remembers the call that was just made, for those that have to wait for it.
@@ -90,8 +106,7 @@ class ReplicaValues:
         """
         if tf.executing_eagerly():
             return
-        # A call without results can be found only as the operation that was added last.
-        call = results[0].op if results else tf.compat.v1.get_default_graph().get_operations()[-1]
+        call = _call_of(results)
         # Whoever waits for this call waits for those that it waited for.
         self._ran = [call] if waited else [*self._ran, call]
 
@@ -116,3 +131,14 @@ class ReplicaValues:
 
     def _own(self, captured: tf.Tensor) -> tf.Tensor:
         return self._captures.get(captured.ref(), captured)
+
+
+def mark_part(results: Sequence[tf.Tensor], part: ReplicaPart) -> None:
+    """Marks the call that was just made, and what it returned, as one of a replica."""
+    if not tf.executing_eagerly():
+        note_replica_part(_call_of(results), part)
+
+
+def _call_of(results: Sequence[tf.Tensor]) -> tf.Operation:
+    # A call without results can be found only as the operation that was added last.
+    return results[0].op if results else tf.compat.v1.get_default_graph().get_operations()[-1]

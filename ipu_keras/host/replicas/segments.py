@@ -129,8 +129,9 @@ def replicate(
     }
 
     def run(inputs: Sequence[Sequence[tf.Tensor]]) -> list:
+        name = tf.compat.v1.get_default_graph().unique_name("replicas")
         replicas = [
-            ReplicaValues(flat, number, feeds, captures_of(number))
+            ReplicaValues(flat, number, feeds, captures_of(number), name)
             for number, feeds in enumerate(_checked(inputs, num_replicas))
         ]
         for segment in segments:

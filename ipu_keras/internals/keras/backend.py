@@ -32,6 +32,8 @@ _BACKEND = PrivateName(
         )
     ),
 )
+_GET_MASK = PrivateName("keras.src.backend", "get_keras_mask", Function("x"))
+_SET_MASK = PrivateName("keras.src.backend", "set_keras_mask", Function("x", "mask"))
 _NAME_SCOPE = PrivateName(
     "keras.src.backend", "name_scope", Class(members={"__enter__": Function("self")})
 )
@@ -59,6 +61,14 @@ _RESET_UIDS = PrivateName("keras.src.utils.naming", "reset_uids", Function())
 def compute_output_spec(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """Calls a function with `KerasTensor`s for tensors, without computing anything."""
     return _COMPUTE_OUTPUT_SPEC.get()(function, *args, **kwargs)
+
+
+def with_mask_of(original: Any, tensor: Any) -> Any:
+    """Returns a tensor to which the mask of another one is attached, if that has any."""
+    mask = _GET_MASK.get()(original)
+    if mask is not None:
+        _SET_MASK.get()(tensor, mask)
+    return tensor
 
 
 def is_of_an_initializer(initial_value: Any) -> bool:

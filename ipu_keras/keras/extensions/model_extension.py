@@ -10,6 +10,7 @@ import numpy as np
 from keras import saving, tree
 
 from ipu_keras.feeds.dataset_feed import mapped
+from ipu_keras.internals.keras.backend import with_mask_of
 from ipu_keras.internals.keras.training import TensorFlowTrainer, TFEpochIterator, plain_logs
 from ipu_keras.internals.keras_2_habits import explained
 from ipu_keras.keras.extensions import data_checks
@@ -309,6 +310,15 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
         """Resets the metrics as Keras does, in fewer operations."""
         self._ipu.metrics.reset()
 
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Computes metrics of halves in float32, as software for IPUs does.
+
+        Keras 3 computes them in the type of the predictions: the square of an error of 256 would
+        be 65504.
+        """
+        y, y_pred = tree.map_structure(_widened, (y, y_pred))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
     def _get_metrics_result_or_logs(self, logs):
         """Returns a step's logs where Keras would look the metrics up on the host.
 
@@ -353,6 +363,13 @@ def predict_feed(
             break
     callbacks.on_predict_end()
     return tree.map_structure(_joined, *executions)
+
+
+def _widened(tensor: Any) -> Any:
+    """Returns halves as float32, with their mask; `None`, and anything else, as it is."""
+    if tensor is None or keras.backend.standardize_dtype(tensor.dtype) != "float16":
+        return tensor
+    return with_mask_of(tensor, keras.ops.cast(tensor, "float32"))
 
 
 def _logs(outputs: Any, callbacks: keras.callbacks.CallbackList) -> dict[str, Any]:

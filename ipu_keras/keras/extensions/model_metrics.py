@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from ipu_keras.internals.keras.backend import in_stateless_scope
-from ipu_keras.internals.keras.training import CompileMetrics, TensorFlowTrainer
+from ipu_keras.internals.keras.training import CompileMetrics
 from ipu_keras.keras.extensions.step_function import StepFunction
 from ipu_keras.processes.process_collectives import all_reduce
 
@@ -24,10 +24,12 @@ class ModelMetrics:
     """Resets the metrics of a model, and tells whether a step has just returned their results.
 
     Keras does both op by op at the beginning and end of an epoch, which takes as long as a step.
+    `extension` is the class whose methods the model has, if its own class has no others.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, extension: Any):
         self._model = model
+        self._extension = extension
         # Tensors of zeros by device, dtype and shape.
         self._zeros: dict[tuple, tf.Tensor] = {}
 
@@ -78,8 +80,8 @@ class ModelMetrics:
 
     def _overrides(self, method: str) -> bool:
         model = self._model
-        of_keras = getattr(TensorFlowTrainer, method)
-        return method in vars(model) or getattr(type(model), method) is not of_keras
+        known = getattr(self._extension, method)
+        return method in vars(model) or getattr(type(model), method) is not known
 
     def _is_on_device(self, metric: keras.Metric) -> bool:
         """Whether a metric's state lies on the device, which counts the writes to it."""

@@ -93,7 +93,7 @@ class ModelOnIpu:
     @functools.cached_property
     def metrics(self) -> ModelMetrics:
         """Resets and reads the metrics of the model."""
-        return ModelMetrics(self._model)
+        return ModelMetrics(self._model, self._extension)
 
     @functools.cached_property
     def stages(self) -> ModelStages:

@@ -43,6 +43,7 @@ from ipu_keras.runtime import SuperBatch
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.synthetic_data import replaces_infeeds
+from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
 from ipu_keras.tracing.replication import all_replicas
 
 
@@ -260,10 +261,11 @@ class StepFunction:
         return num_batches // layout.num_replicas
 
     def _executable(self, element: ElementFormat, num_steps: int) -> tuple[tuple, Executable]:
-        key = (*element.key, num_steps)
+        key = (*element.key, num_steps, *numerics_scopes())
         layout = self._layout
         if key not in self._executables:
             layout.check(element)
+            numerics = numerics_in_scopes(SYSTEM.numerics)
             program = Program(
                 name=self._name,
                 step=self._run_step,
@@ -280,9 +282,7 @@ class StepFunction:
                 first_steps=self._first_steps,
                 fixed_answers=self._fixed_answers,
                 model_name=self._model_name,
-                numerics=replace(SYSTEM.numerics, nanoo=True)
-                if self._shows_overflow
-                else SYSTEM.numerics,
+                numerics=replace(numerics, nanoo=True) if self._shows_overflow else numerics,
             )
             variants = functools.partial(layout.variants_of, _specs_of(element), program)
             program = replace(program, variants=variants)
@@ -363,4 +363,5 @@ def _signature(program: Program, element: ElementFormat) -> Signature:
         repeat_count=program.repeat_count,
         outfeed_mode=program.outfeed_mode,
         compiled=program.compiled,
+        values=numerics_scopes(),
     )

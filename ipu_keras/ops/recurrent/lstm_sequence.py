@@ -156,7 +156,9 @@ class _LstmFunctions:
 
     def of_gates(self, units: int, dtype: tf.DType) -> Callable[[tf.Tensor], tf.Tensor]:
         """Returns a function from a step's logits to its gates."""
-        if (self.activation.name, self.recurrent_activation.name) != ("tanh", "sigmoid"):
+        names = self.activation.name, self.recurrent_activation.name
+        # The difference of two halves near 1 / 2 would have no digits left.
+        if names != ("tanh", "sigmoid") or dtype.size < tf.float32.size:
             return self._one_by_one
         # sigmoid(x) is tanh(x / 2) / 2 + 1 / 2, so that XLA makes one kernel of all gates. The
         # error is below the precision of a number near 1, and gates are factors beside 1.

@@ -70,9 +70,10 @@ def bit_cast(x, *, to):
 
 
 def _whole(x: Any, dtype: tf.DType) -> Any:
-    """Casts to integers towards zero, saturating at the limits of the type, with 0 for NaN.
+    """Casts to integers towards zero, saturating at the limits of the type.
 
-    XLA does the same. TensorFlow's own kernels leave what is out of range to the processor.
+    NaN becomes the least int32, as on an IPU, and 0 of any other type. TensorFlow's own kernels
+    leave what is out of range to the processor.
     """
     # The first numbers outside of the limits. Where the type of `x` cannot hold these, they round
     # to the limits themselves, which the comparisons below take care of.
@@ -80,7 +81,10 @@ def _whole(x: Any, dtype: tf.DType) -> Any:
         below, above = np.array([dtype.min - 1, dtype.max + 1]).astype(x.dtype.as_numpy_dtype)
     inside = tf.cast(tf.where((x > below) & (x < above), x, tf.zeros([], x.dtype)), dtype)
     limited = tf.where(x >= above, tf.constant(dtype.max, dtype), inside)
-    return tf.where(x <= below, tf.constant(dtype.min, dtype), limited)
+    is_least = x <= below
+    if dtype is tf.int32:
+        is_least |= tf.math.is_nan(x)
+    return tf.where(is_least, tf.constant(dtype.min, dtype), limited)
 
 
 def _number_in(text: Any, dtype: tf.DType) -> Any:

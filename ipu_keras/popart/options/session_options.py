@@ -198,8 +198,8 @@ class SessionOptions(Settings):
 
     enableStochasticRounding = Setting(
         False,
-        "Whether results in half precision are rounded at random. `setRandomSeed` of a session "
-        "starts the random numbers of its device anew.",
+        "Whether results in half precision are rounded at random. `setRandomSeed` starts the "
+        "random numbers of a session anew, and `getRNGState` says where they are.",
         Effect.RESULTS,
     )
     enableFloatingPointChecks = Setting(

@@ -113,8 +113,6 @@ class Session:
             is_shared=configuration.has_random_state,
             is_used=draws(self._loaded.model) or configuration.options.enableStochasticRounding,
         )
-        # What the device starts rounding at random with, once the session has it.
-        self._rounding_seed: int | None = None
         self._infos: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         self._history = CompilationHistory()
         self._executable: Executable | None = None
@@ -210,12 +208,16 @@ class Session:
             if self._device.device is not ipu_device:
                 raise popart_exception("The device was detached before the step could run.")
             tensors = self._tensors(read, ipu_device.engine.feed_memory)
-            if self._rounding_seed is not None:
-                ipu_device.engine.rounding_keys.restart(self._rounding_seed)
-                self._rounding_seed = None
+            # Other sessions of the device have rounded meanwhile.
+            if self._configuration.options.enableStochasticRounding:
+                engine = ipu_device.engine
+                engine.rounding_keys.restart(
+                    self._random_seeds.rounding_seed(), identical_replicas=engine.identical_replicas
+                )
             outfeed = tf.nest.flatten(ipu_device.engine.run(executable, tensors))
             found = iter([each.numpy() for each in outfeed])
         self._num_runs += 1
+        self._random_seeds.note_execution()
         values = {name: next(found) for name in self._anchors_of(updates=False)}
         if self._configuration.checks_numbers:
             check_numbers(graph, self._updated, np.asarray(next(found)))
@@ -418,10 +420,10 @@ class Session:
         Args:
             seedValue: Any integer; the lowest 31 bits count.
         """
-        self._rounding_seed = self._random_seeds.set_seed(seedValue)
+        self._random_seeds.set_seed(seedValue)
 
     def getRNGState(self) -> list[int]:
-        """Returns the state of random operations, for `setRNGState`.
+        """Returns the state of random operations, and of stochastic rounding, for `setRNGState`.
 
         Raises:
             popart_exception: `enableLoadAndOffloadRNGState` is not set.
@@ -429,7 +431,7 @@ class Session:
         return self._random_seeds.state()
 
     def setRNGState(self, rngValue: list[int]) -> None:
-        """Makes random operations go on from where another session was.
+        """Makes random operations, and stochastic rounding, go on from where another session was.
 
         Args:
             rngValue: The list that `getRNGState` returned.

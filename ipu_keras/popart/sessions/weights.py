@@ -198,6 +198,8 @@ class Weights:
 class RandomSeeds:
     """The state of a session's random operations: a seed, and how many steps there were.
 
+    Without random operations, executions are counted, of which each rounds at random anew.
+
     Args:
         is_shared: Whether users may read and write the state.
         is_used: Whether the model has random operations, or rounds at random.
@@ -222,8 +224,8 @@ class RandomSeeds:
             self._place, self._device = (device, attachment), device
             self._state = None
 
-    def set_seed(self, seed: int) -> int:
-        """Begins anew with a seed, of which the lowest 31 bits count and are returned.
+    def set_seed(self, seed: int) -> None:
+        """Begins anew with a seed, of which the lowest 31 bits count.
 
         It logs that this changes nothing if the model has no random operation.
         """
@@ -238,14 +240,11 @@ class RandomSeeds:
         self._seed, self._count = number & 0x7FFFFFFF, 0
         if self._state is not None:
             self._state.assign([self._seed, 0])
-        return self._seed
 
     def state(self) -> list[int]:
         """Returns the seed and the number of steps; they must be shared."""
         self._check_shared("getRNGState")
-        if self._state is None:
-            return [self._seed, self._count]
-        return self._state.numpy().tolist()
+        return self._now()
 
     def set_state(self, state: Sequence[int]) -> None:
         """Goes on from where another session of the same program was; the state must be shared."""
@@ -264,6 +263,19 @@ class RandomSeeds:
         self._seed, self._count = (int(number) for number in state)
         if self._state is not None:
             self._state.assign([self._seed, self._count])
+
+    def rounding_seed(self) -> int:
+        """Returns the seed of what the next execution rounds at random, which follows from both."""
+        seed, count = self._now()
+        return seed | count << 31
+
+    def note_execution(self) -> None:
+        """Counts an execution, unless the device counts its steps."""
+        if self._is_used and self._state is None:
+            self._count += 1
+
+    def _now(self) -> list[int]:
+        return [self._seed, self._count] if self._state is None else self._state.numpy().tolist()
 
     def _check_shared(self, method: str) -> None:
         if not self._is_shared:

@@ -89,6 +89,35 @@ def test_a_reduction_takes_halves_as_they_are():
     assert set(program.values) == {"x", "float32(0.0)", "sum"}
 
 
+def squares(reducer="add", factor="wide"):
+    """A reduction of halves that are float32 when they are multiplied."""
+    return fuse(
+        flatten(
+            graph(
+                op("x", "parameter", (8, 32), dtype="float16", role="argument"),
+                argument("y", 8, 32),
+                op("zero", "constant", (), value=0.0),
+                op("wide", "convert", (8, 32), "x"),
+                op("square", "multiply", (8, 32), "wide", factor),
+                op("sum", "reduce", (32,), "square", "zero", dimensions=(0,), operation=reducer),
+            )
+        )
+    )
+
+
+def test_a_sum_squares_what_it_takes():
+    (one,) = squares().compute_sets
+    assert [member.name for member in one.ops] == ["wide", "square", "sum"]
+    assert (one.family, one.reads) == ("reduce", ("x", "float32(0.0)"))
+    # A multiplication and an addition for each.
+    assert (one.bytes_read, one.flops) == (512 + 4, 2 * 256)
+
+
+@pytest.mark.parametrize("arguments", [{"reducer": "maximum"}, {"factor": "y"}])
+def test_other_products_stay_apart_from_what_reduces_them(arguments):
+    assert names(squares(**arguments)) == ["square", "sum"]
+
+
 def test_so_do_all_that_reduce_them():
     highest = op("max", "reduce", (8,), "wide", "zero", dimensions=(1,), operation="maximum")
     program = halves(highest, results=("sum", "max"))

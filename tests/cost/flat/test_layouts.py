@@ -178,6 +178,18 @@ def test_state_of_what_nothing_wants_in_a_place_lies_together():
     assert found == {"m": "bias", "nm": "bias", "u": "bias"}
 
 
+def test_targets_lie_with_what_they_are_compared_with():
+    made = [argument("x", 8, 4), variable("w", 4, 2), product("p", (8, 2), "x", "w")]
+    targets = argument("y", 8, 2)
+    away = op("d", "subtract", (8, 2), "y", "p")
+    assert layouts(*made, targets, away) == {"y": "p", "d": "p"}
+    # What another operation wants has a place of its own, and so has an input beside an input.
+    again = op("sum", "reduce", (), "y", "zero", dimensions=(0, 1), operation="add")
+    zero = op("zero", "constant", (), value=0.0)
+    assert layouts(*made, targets, zero, away, again) == {"d": "p"}
+    assert layouts(argument("p", 8, 2), targets, away) == {"d": "y"}
+
+
 def test_sums_over_replicas_stay_where_their_operands_are():
     found = layouts(
         argument("g", 64),

@@ -118,6 +118,29 @@ def test_a_schedule_keeps_every_compute_set_after_its_inputs():
         made.update(value.name for value in one.writes)
 
 
+def test_the_order_of_readers_that_free_memory_is_no_hash():
+    """Once `y` is done, each value has one reader left: that of the last value runs first."""
+    names = [f"x{k}" for k in range(8)]
+    program = flatten(
+        graph(
+            op("zero", "constant", (), value=0.0),
+            argument("x", 64),
+            *(
+                op(name, "sort", (64,), "x" if k == 0 else names[k - 1], dimensions=(0,))
+                for k, name in enumerate(names)
+            ),
+            op("y", "concatenate", (512,), *names, dimensions=(0,)),
+            *(
+                op(f"sum{k}", "reduce", (), name, "zero", dimensions=(0,))
+                for k, name in enumerate(names)
+            ),
+            results=("y", *(f"sum{k}" for k in range(8))),
+        )
+    )
+    order = [one.name for one in schedule(program).compute_sets]
+    assert order == [*names, "y", *(f"sum{k}" for k in reversed(range(8)))]
+
+
 def test_the_order_of_tracing_stays_if_nothing_is_gained():
     program = flatten(
         graph(

@@ -44,16 +44,26 @@ def test_values_are_spread_over_tiles_that_follow_each_other():
     }
 
 
-def planned(program, overhead=None, temporary=None, messages=None, target=SMALL):
+def planned(program, overhead=None, temporary=None, messages=None, receivers=None, target=SMALL):
     regions = map_linearly(program, target)
     return plan_memory(
         program,
         regions,
         target,
+        lifetimes(program),
         temporary_bytes=temporary or [0] * len(program.compute_sets),
         message_bytes=messages or [0] * len(program.compute_sets),
+        receivers=receivers or [None] * len(program.compute_sets),
         overhead=overhead or Overhead(),
     )
+
+
+def test_messages_that_some_tiles_receive():
+    program = flatten(graph(argument("x", 250), op("y", "tanh", (250,), "x")))
+    # x and y: 1000 bytes on four tiles each.
+    plan = planned(program, messages=[100], receivers=[3])
+    assert plan.peak_by_tile.tolist() == [600, 600, 600, 500]
+    assert plan.bytes_by_category["message_buffers"] == 300
 
 
 def test_a_variable_and_a_product():
@@ -186,21 +196,28 @@ def test_two_ipus():
     sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=12).filter(any),
     reads=st.lists(st.integers(0, 11), min_size=12, max_size=12),
     tiles=st.integers(1, 9),
+    on_ipu=st.sets(st.integers(0, 12)),
+    temporary=st.lists(st.sampled_from([0, 0, 7]), min_size=12, max_size=12),
 )
-def test_live_bytes_are_those_of_a_naive_count(sizes, reads, tiles):
-    """Each operation reads one that came before it."""
+def test_live_bytes_are_those_of_a_naive_count(sizes, reads, tiles, on_ipu, temporary):
+    """Each operation reads one that came before it; other values are on another IPU."""
     target = dataclasses.replace(SMALL, num_tiles=tiles)
     ops = [argument("v0", 8)]
     for k, (size, read) in enumerate(zip(sizes, reads, strict=False)):
         ops.append(op(f"v{k + 1}", "reverse", (size,), f"v{read % (k + 1)}"))
     program = flatten(graph(*ops))
+    values = {name: v for name, v in program.values.items() if int(v.name[1:]) in on_ipu}
+    program = dataclasses.replace(program, values=values)
     regions = map_linearly(program, target)
+    temporary = temporary[: len(program.compute_sets)]
     expected = np.zeros((len(program.compute_sets), tiles), np.int64)
+    expected += np.array(temporary)[:, None]
     for name, lifetime in lifetimes(program).items():
         region = regions[name]
         for position in range(lifetime.first, lifetime.last + 1):
             for tile in range(region.first_tile, region.first_tile + region.num_tiles):
                 expected[position, tile % tiles] += region.bytes_per_tile
-    plan = planned(program, target=target)
+    plan = planned(program, temporary=temporary, target=target)
+    assert plan.peak_position == expected[:, expected.max(axis=0).argmax()].argmax()
     np.testing.assert_array_equal(plan.live_by_position, expected.sum(axis=1))
     np.testing.assert_array_equal(plan.peak_by_tile, expected.max(axis=0))

@@ -73,9 +73,27 @@ GOLDEN = [
         1577 + 81 + 389,
         DERIVED,
     ),
-    # Two of 12 for each worker, 7 partials next to each other: a vector of two results for
-    # each is 24 + 7 * (1 + 3), less than 2 * (24 + 4 * (1 + 3)): 11 + 6 * (33 + 52).
-    ("reduce", {**F32, "operation": "maximum", "num_outputs": 12, "num_partials": 7}, 521, DERIVED),
+    # Two of 12 for each worker, 7 partials behind each other: 4 vectors at 2 cycles for each.
+    (
+        "reduce",
+        {**F32, "operation": "maximum", "num_outputs": 12, "num_partials": 7},
+        11 + 6 * (33 + 2 * (24 + 4 * 2)),
+        DERIVED,
+    ),
+    # Next to each other, both results share 7 vectors.
+    (
+        "reduce",
+        {**F32, "operation": "maximum", "num_outputs": 12, "num_partials": 7, "strided": True},
+        11 + 6 * (33 + 24 + 7 * 2),
+        DERIVED,
+    ),
+    # Two vectors of 4 results, of which 3 workers each have 20 of 60 partials.
+    (
+        "reduce",
+        {**F16, "operation": "add", "num_outputs": 8, "num_partials": 60, "strided": True},
+        11 + 6 * (33 + 24 + 20 * 2) + 81 + 11 + 6 * (33 + 24 + 3 * 2),
+        DERIVED,
+    ),
     # A comparison of 4 takes 14 cycles, 2 selections 5 each: 24 + 7 * (1 + 14 + 10).
     (
         "reduce",

@@ -43,11 +43,13 @@ def test_sums_of_neighbours_need_no_exchange():
 def test_sums_of_some_neighbours_meet():
     # A tile has 8 x 8 of (TILES / 4, 4, 8, 8): four tiles have a part of the same eight results.
     found = summed((TILES // 4, 4, 8, 8), (1, 2))
-    own = vertices.reduce(GC200, operation="add", dtype="float32", num_outputs=8, num_partials=8)
-    met = vertices.reduce(GC200, operation="add", dtype="float32", num_outputs=2, num_partials=4)
-    assert found.compute_cycles == own.cycles + met.cycles + 2 * LAUNCH
-    # Two of the 2,944 results are on each tile, of four parts.
-    assert found.exchange_bytes == 2 * 4 * 4
+    # Four workers add 8 vectors of two results; then 4, of the parts of 8 results.
+    assert found.compute_cycles == 2 * (11 + 6 * (33 + 24)) + 6 * (8 + 4) * 2 + 2 * LAUNCH
+    # The 2,944 results are dealt to tiles in eights, of four parts.
+    assert (found.exchange_bytes, found.num_receivers) == (8 * 4 * 4, TILES // 4)
+    # Each tile has its own 8 sums until they are sent, and a vertex; every fourth has another.
+    assert (found.temporary_bytes, found.message_bytes) == (8 * 4, 8 * 4 * 4)
+    assert found.state_bytes == 24 + 24 // 4
     # Sums along the outermost axis leave a tile with nothing to add.
     apart = summed((4, TILES // 4, 8, 8), (0,))
     assert apart.exchange_bytes == 4 * 4 * 16
@@ -82,3 +84,10 @@ def test_halves_are_added_up_in_float32():
     assert found["sum"].exchange_bytes == 4 * 39
     assert found["sum"].exchange_cycles == 2 * (39 + WAY)
     assert found["sum"].vertex == "reduce add float16"
+    # So are those whose sum is a half again.
+    narrow = costs(
+        op("x", "parameter", (TILES * 64,), dtype="float16", role="argument"),
+        op("zero", "constant", (), dtype="float16", value=0.0),
+        op("sum", "reduce", (), "x", "zero", dtype="float16", dimensions=(0,), operation="add"),
+    )
+    assert narrow == found

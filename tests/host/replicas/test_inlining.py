@@ -3,7 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras import scopes
 from ipu_keras.host.replicas.inlining import inlined, leads_to
+from ipu_keras.tracing.frontend_attributes import attributes_of
 
 
 def trace(function, *specs):
@@ -48,6 +50,25 @@ def test_functions_that_nothing_is_wanted_of():
     flat = inlined(trace(lambda x: wanted(x), tf.TensorSpec(())), is_tanh)
     assert sum("Call" in kind for kind in kinds(flat)) == 1
     assert float(flat(0.0)) == 0.0
+
+
+def test_scopes_of_calls_are_those_of_what_has_none():
+    @tf.function
+    def inner(x):
+        with scopes.stochastic_rounding(False):
+            x = tf.tanh(x)
+        return tf.tanh(x)
+
+    def function(x):
+        with scopes.stochastic_rounding(True), scopes.partials_type(np.float16):
+            x = inner(x)
+        return tf.tanh(x)
+
+    flat = inlined(trace(function, tf.TensorSpec(())), is_tanh)
+    found = [attributes_of(op) for op in flat.graph.get_operations() if is_tanh(op)]
+    rounding = [texts["STOCHASTIC_ROUNDING"] for texts in found]
+    assert rounding == ["false", "true", "undefined"]
+    assert [texts.get("PARTIALS_TYPE") for texts in found] == ["half", "half", None]
 
 
 def test_effects_keep_their_order():

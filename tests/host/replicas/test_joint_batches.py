@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework.function import Defun
 
+from ipu_keras import scopes
 from ipu_keras.host.replicas.joint_batches import bytes_of_batch, can_join, joint_function
 from ipu_keras.host.rewrites.pooling import fast_pooling_gradients
 from ipu_keras.host.rewrites.random_bits import compilable_random
@@ -214,6 +215,33 @@ def gradient_of_lookup(ids):
 )
 def test_what_is_not_worth_it(function, spec, is_sum):
     assert not can_join(traced(function, spec), [is_sum], COUNT)
+
+
+@pytest.mark.parametrize(
+    ("scope", "given", "joins"),
+    [
+        (scopes.stochastic_rounding, True, False),
+        (scopes.partials_type, np.float16, False),
+        (scopes.ipu_shard, 0, True),
+    ],
+)
+def test_scopes_of_numerics_are_kept(scope, given, joins):
+    """Also of called functions; behind a scope its text says nothing."""
+
+    @tf.function
+    def inner(x):
+        with scope(given):
+            return x * 2.0
+
+    assert can_join(traced(inner, tf.TensorSpec((2,))), [False], COUNT) is joins
+    assert can_join(traced(lambda x: inner(x), tf.TensorSpec((2,))), [False], COUNT) is joins
+
+    def behind(x):
+        with scope(given):
+            tf.constant(1.0)
+        return x * 2.0
+
+    assert can_join(traced(behind, tf.TensorSpec((2,))), [False], COUNT)
 
 
 def test_a_call_that_is_not_compiled():

@@ -1,8 +1,11 @@
 """LSTM layers compute as in stock Keras, through the backend's LSTM where it applies."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from comparison import assert_same
 from keras.src import backend
 
@@ -110,3 +113,19 @@ def test_attaching_twice_changes_nothing():
     attached = backend.lstm
     lstm_backend.attach_lstm()
     assert backend.lstm is attached
+
+
+def test_gradients_of_a_layer_that_is_called_eagerly(strategy):
+    """As Keras's own loop has them: the weights that are read count as what it was given."""
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, 3, 4)), tf.float32)
+    found = []
+    for scope in (strategy.scope(), contextlib.nullcontext()):
+        keras.utils.set_random_seed(0)
+        with scope:
+            layer = keras.layers.LSTM(3)
+            layer.build(x.shape)
+            with tf.GradientTape() as tape:
+                y = layer(x)
+            found.append(tape.gradient(y, [weight.value for weight in layer.trainable_weights]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

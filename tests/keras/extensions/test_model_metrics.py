@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from comparison import fit_same
 
+from ipu_keras.keras.extensions.model_extension import ModelExtension
 from ipu_keras.keras.extensions.model_metrics import ModelMetrics
 
 # Of classes that need arguments.
@@ -85,7 +86,7 @@ def test_metrics_of_users_are_reset_by_their_own_method(twins, data):
 def test_a_reset_takes_effect_where_keras_would_only_note_it(twins, data):
     _, model = built(twins, lambda: ["mae"])
     model.fit(data[0], data[0][:, :3], batch_size=16, verbose=0)
-    metrics, loss = ModelMetrics(model), model.metrics[0]
+    metrics, loss = ModelMetrics(model, ModelExtension), model.metrics[0]
     count = loss.count.numpy()
     with keras.StatelessScope() as scope:
         metrics.reset()
@@ -117,3 +118,17 @@ def test_what_a_step_logs_is_not_computed_again(pair, data, monkeypatch):
     fitted = model.fit(*data, batch_size=8, verbose=0)
     del mean.result
     assert fitted.history["loss"] == [5.0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
+def test_metrics_of_halves_are_float32(strategy, dtype):
+    """The square of 400 is no half. A mask is kept: the second number of each sample is none."""
+    with strategy.scope():
+        layers = [keras.layers.Masking(), keras.layers.Dense(1, dtype=dtype, use_bias=False)]
+        model = keras.Sequential([keras.Input([2, 1], dtype="float16"), *layers])
+        model.compile(metrics=["mse", "mae"], loss="mae")
+    layers[1].kernel.assign([[1.0]])
+    data = np.float16([[[400], [0]]] * 4)
+    logs = model.evaluate(data, np.full_like(data, 2), batch_size=2, verbose=0, return_dict=True)
+    assert logs["mse"] == 398**2
+    assert logs["mae"] == 398

@@ -41,7 +41,7 @@ BEYOND = [np.nan, np.inf, -np.inf, 1e20, -1e20, 2.0**31, 300.0, -1.5, -0.5]
 def nearest(x, limits):
     """In Python's numbers, which have no limits: the integer of a type that is next to a number."""
     if x != x:
-        return 0
+        return limits.min if limits.dtype == np.int32 else 0
     if x in (np.inf, -np.inf):
         return limits.max if x > 0 else limits.min
     return min(max(int(x), int(limits.min)), int(limits.max))

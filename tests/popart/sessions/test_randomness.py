@@ -61,6 +61,45 @@ def test_a_session_goes_on_where_another_was_even_before_it_is_prepared(drawing)
     assert again.getRNGState() == [11, 0]
 
 
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_state_is_that_of_stochastic_rounding_too(ipu_model, draws):
+    """Executions round differently, and other sessions of the device change none of it."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT16", [64])
+    half = builder.aiOnnx.constant(np.full(1, 2**-11, np.float16))
+    outputs = [builder.aiOnnx.add([x, half])]
+    if draws:
+        outputs.append(builder.aiOnnx.randomnormal([2], 1))
+    options = popart.SessionOptions()
+    options.enableLoadAndOffloadRNGState = options.enableStochasticRounding = True
+
+    def session(device):
+        flow = popart.DataFlow(1, outputs)
+        made = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=options)
+        made.prepareDevice()
+        return made
+
+    def run(session):
+        anchors = session.initAnchorArrays()
+        session.run(popart.PyStepIO({x: np.ones(64, np.float16)}, anchors))
+        return anchors[outputs[0]]
+
+    device = ipu_model()
+    first, other = session(device), session(device)
+    first.setRandomSeed(11)
+    other.setRandomSeed(12)
+    before = run(first)
+    state = first.getRNGState()
+    assert (run(other) != before).any()
+    after = run(first)
+    assert state == [11, 1]
+    assert (before != after).any()
+    other.setRNGState(state)
+    np.testing.assert_array_equal(run(other), after)
+    first.setRandomSeed(11)
+    np.testing.assert_array_equal(run(first), before)
+
+
 def test_seeds_and_states_of_other_types(drawing):
     session = drawing[0]()
     with pytest.raises(TypeError, match=r"^A seed is an integer\. Received: seedValue='7'"):
