@@ -25,8 +25,9 @@ LAUNCHERS = {
 }
 # Lines that say why: of the process itself, of the launcher, and of MPICH.
 SAID = re.compile(
-    r"rank \d of \d failed: .*|poprun: instance .*|=   (?:PID|EXIT CODE:) .*|.*[Bb]roken pipe.*|"
-    r"YOUR APPLICATION TERMINATED .*|no word from .*|processes do .*|rank \d has ended .*"
+    r"rank \d of \d (?:failed: |was killed).*|poprun: instance .*|=   (?:PID|EXIT CODE:) .*|"
+    r".*[Bb]roken pipe.*|YOUR APPLICATION TERMINATED .*|no word from .*|processes do .*|"
+    r"rank \d has ended .*"
 )
 MOST_SECONDS = 120
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from ipu_keras.config import IPUConfig
 from ipu_keras.machine.system import LISTING, SYSTEM
-from ipu_keras.processes.joining import joined
+from ipu_keras.processes.joining import NUM_TOTAL_REPLICAS, joined
 
-_NUM_TOTAL_REPLICAS = "POPDIST_NUM_TOTAL_REPLICAS"
 _NUM_LOCAL_REPLICAS = "POPDIST_NUM_LOCAL_REPLICAS"
 _NUM_IPUS_PER_REPLICA = "POPDIST_NUM_IPUS_PER_REPLICA"
 
@@ -47,12 +46,12 @@ def isPopdistEnvSet() -> bool:
     >>> isPopdistEnvSet()
     False
     """
-    return _NUM_TOTAL_REPLICAS in os.environ
+    return NUM_TOTAL_REPLICAS in os.environ
 
 
 def getNumTotalReplicas() -> int:
     """Returns the number of replicas of all instances."""
-    return int(os.environ.get(_NUM_TOTAL_REPLICAS, "1"))
+    return int(os.environ.get(NUM_TOTAL_REPLICAS, "1"))
 
 
 def getNumLocalReplicas() -> int:

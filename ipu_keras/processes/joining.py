@@ -14,6 +14,10 @@ from ipu_keras._device import address_of
 from ipu_keras._mpi_calls import announce, conclude, leave, register, use
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import World
+from ipu_keras.processes.watcher import watched
+
+# What `poprun` sets.
+NUM_TOTAL_REPLICAS = "POPDIST_NUM_TOTAL_REPLICAS"
 
 # What calls of programs call.
 FUNCTION = "ipu_mpi_sum"
@@ -40,21 +44,16 @@ def joined() -> Any:
         communicator.Set_errhandler(mpi.ERRORS_RETURN)
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
         _tell_programs(mpi, communicator)
-        SYSTEM.join(
-            World(
-                communicator.size,
-                communicator.rank,
-                local.size,
-                local.rank,
-                communicator.bcast(secrets.randbits(64)),
-            ),
-            communicator,
-            _executing,
-        )
-        if communicator.size > 1:
-            _end_all_with_an_error(communicator)
+        number = communicator.bcast(secrets.randbits(64))
+        world = World(communicator.size, communicator.rank, local.size, local.rank, number)
+        SYSTEM.join(world, communicator, _executing)
+        if world.size > 1:
+            farewell = _no_word
+            if NUM_TOTAL_REPLICAS not in os.environ:  # else `poprun` says who was killed
+                farewell = watched(f"{number:x}", local, world.rank, world.size)
+            _end_all_with_an_error(communicator, farewell)
             # Before mpi4py ends MPI, which waits for all processes.
-            atexit.register(_leave, communicator)
+            atexit.register(_leave, communicator, farewell)
     return SYSTEM.communicator
 
 
@@ -139,7 +138,11 @@ def _handle(mpi: Any, one: Any) -> int:
     return (kind.from_address(mpi._addressof(one)).value or 0) & (2**64 - 1)
 
 
-def _end_all_with_an_error(communicator: Any) -> None:
+def _no_word() -> None:
+    """Is the farewell of a process that nobody watches."""
+
+
+def _end_all_with_an_error(communicator: Any, farewell: Callable[[], None]) -> None:
     """Has an error that nobody handles end all processes, which would wait for this one."""
     before = sys.excepthook
     if getattr(before, "ends_all_processes", False):
@@ -151,6 +154,7 @@ def _end_all_with_an_error(communicator: Any) -> None:
         before(kind, error, traceback)
         said = f"rank {communicator.rank} of {communicator.size} failed: {kind.__name__}: {error}"
         print(f"{said}; all processes end", file=sys.stderr, flush=True)
+        farewell()
         communicator.Abort(1)
 
     end.ends_all_processes = True  # type: ignore[attr-defined]
@@ -167,8 +171,10 @@ def _executing(what: Callable[[], str]) -> Iterator[None]:
         conclude()
 
 
-def _leave(communicator: Any) -> None:
+def _leave(communicator: Any, farewell: Callable[[], None]) -> None:
     """Tells the other processes that this one ends, instead of having them wait for it."""
-    if not leave():
+    heard = leave()
+    farewell()
+    if not heard:
         # One that was given up would be waited for without end.
         communicator.Abort(1)

@@ -29,10 +29,13 @@ from tensorflow.python.ipu.ops import (
 tf1 = tf.compat.v1
 
 
-def configured(ipus_each=1):
+def configured(ipus_each=1, normalized_together=1):
     """Where this process's replicas begin, and how many it has, with their IPUs configured."""
     popdist.init()
-    popdist.tensorflow.set_ipu_config(ipu.config.IPUConfig(), ipus_each).configure_ipu_system()
+    config = popdist.tensorflow.set_ipu_config(ipu.config.IPUConfig(), ipus_each)
+    norms = config.norms.experimental
+    norms.distributed_batch_norm_replica_group_size = normalized_together
+    config.configure_ipu_system()
     return popdist.getReplicaIndexOffset(), popdist.getNumLocalReplicas()
 
 
@@ -216,6 +219,22 @@ def own_loop():
     return {"weights": variable.numpy().ravel().tolist()}
 
 
+def normalization():
+    """Moving averages of one step, of batches of ones in process 0 and of threes in process 1."""
+    found = {}
+    for together in (1, 2):
+        configured(normalized_together=together)
+        with IPUMultiReplicaStrategy().scope():
+            layer = keras.layers.BatchNormalization(momentum=0.75)
+            model = keras.Sequential([keras.Input((1,)), layer])
+        model.compile("sgd", "mse")
+        x = np.full((4, 1), 1.0 + 2.0 * popdist.getInstanceIndex(), "f4")
+        model.fit(x, x, batch_size=4, verbose=0)
+        averages = (layer.moving_mean, layer.moving_variance)
+        found[together] = [float(average.numpy()[0]) for average in averages]
+    return found
+
+
 def weights(running):
     found = running.run(tf1.trainable_variables())
     return np.concatenate([each.ravel() for each in found]).tolist()
@@ -225,6 +244,7 @@ folder, what, *numbers = sys.argv[1:]
 runs = {
     "collectives": collectives,
     "loop": own_loop,
+    "normalization": normalization,
     "pipeline": pipeline,
     "popart": popart_session,
     "session": session,

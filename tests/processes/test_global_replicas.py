@@ -63,6 +63,13 @@ def test_collectives_are_over_all_replicas(run):
         }
 
 
+def test_batches_of_processes_are_normalized_together(run):
+    """Alone, ones and threes have no variance; together, their mean is 2 and their variance 1."""
+    first, other = run("normalization", 2, 2)
+    assert first == {"1": [0.25 * 1, 0.75], "2": [0.25 * 2, 0.75 + 0.25 * 1]}
+    assert other == {"1": [0.25 * 3, 0.75], "2": [0.25 * 2, 0.75 + 0.25 * 1]}
+
+
 def check_weights(one, several, bound):
     (reference,) = one
     assert all(process["weights"] == several[0]["weights"] for process in several)

@@ -34,6 +34,7 @@ def test_operations_of_three_processes(tmp_path):
     assert [one["eager"] for one in found] == [reduced] * 3
     assert [one["graph"] for one in found] == [reduced] * 3
     assert [one["ragged"] for one in found] == [[[0, 1, 1, 2, 2, 2], [7.5]]] * 3
+    assert [one["independent"] for one in found] == [[[0.0], [0.0]]] * 3
 
 
 @pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 4), (2, 1)])
@@ -57,6 +58,7 @@ def test_halves_are_rounded_alike(tmp_path):
 def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
     _, said = run(2, tmp_path / "of", "fails", 1, 1, fails=True)
     assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said
+    assert "was killed" not in said
 
 
 @pytest.mark.parametrize(("on_host", "device"), [(0, "IPU:0"), (1, "CPU:0")])
@@ -113,3 +115,9 @@ def test_a_process_that_is_killed_is_named_by_poprun(tmp_path):
     assert "poprun: instance 1 was killed by signal 9" in said
     found = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True)
     assert found.stdout == ""  # nobody is left
+
+
+def test_a_process_that_is_killed_is_named_without_poprun(tmp_path):
+    _, said = run(2, tmp_path / "of", "killed", fails=True)
+    assert "rank 1 of 2 was killed, or has ended without a word; all end" in said
+    assert "rank 0 of 2" not in said

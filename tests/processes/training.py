@@ -31,7 +31,28 @@ def operations():
     eager = [hvd.allreduce(own), hvd.allgather(own), hvd.broadcast(own, hvd.size() - 1)]
     halves = hvd.allreduce(tf.constant([1.5 + hvd.rank()], tf.float16), op=hvd.Sum)
     ragged = hvd.allgather(tf.fill([hvd.rank() + 1], hvd.rank()))
-    return {"eager": of(eager), "graph": of(all_three(own)), "ragged": of([ragged, halves])}
+    return {
+        "eager": of(eager),
+        "graph": of(all_three(own)),
+        "ragged": of([ragged, halves]),
+        "independent": [independent(in_xla, 50) for in_xla in (False, True)],
+    }
+
+
+def independent(in_xla, count):
+    """How far executions of two sums that do not need each other are from the right values."""
+
+    @tf.function(jit_compile=in_xla)
+    def two(few, many):
+        return hvd.allreduce(few, op=hvd.Sum), hvd.allreduce(many, op=hvd.Sum)
+
+    most, errors, size = np.arange(20_000, dtype="f4"), set(), hvd.size()
+    for turn in range(count):
+        own = hvd.rank() + turn
+        few, many = two(tf.constant([own, -own]), tf.constant(most + own))
+        total = size * turn + size * (size - 1) // 2
+        errors |= {*(few.numpy() - [total, -total]), *(many.numpy() - (size * most + total))}
+    return [float(error) for error in errors]
 
 
 def own_loop(on_host):

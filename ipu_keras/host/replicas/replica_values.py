@@ -88,6 +88,9 @@ class ReplicaValues:
             results = compute(*taken)
         self.note_part(results, waited=segment.waits)
         for tensor, result in zip(segment.results, results, strict=True):
+            # The gradient of a convolution takes the shape of a kernel as a tensor, and does not
+            # know its own if an earlier segment has made that one.
+            result.set_shape(tensor.shape)
             self.set_value(tensor, result)
 
     def note_part(self, results: Sequence[tf.Tensor], *, waited: bool) -> None:

@@ -44,6 +44,7 @@ from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.synthetic_data import replaces_infeeds
 from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
+from ipu_keras.tracing.replication import all_replicas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +316,7 @@ class StepFunction:
         norms = SYSTEM.config.norms.experimental
         groups = norms.distributed_batch_norm_replica_group_size
         with (
-            distributed_batch_norm(groups if self._layout.num_replicas > 1 else 1),
+            distributed_batch_norm(groups if all_replicas() > 1 else 1),
             tf.variable_creator_scope(_made_outside),
         ):
             return self._strategy.extended.call_for_each_replica(self._step, args=(data,))

@@ -40,6 +40,17 @@ def test_without_collectives_it_is_a_call_for_each_replica(jit_compile):
     np.testing.assert_array_equal(run(lambda x: x * 2, x, jit_compile=jit_compile), x * 2)
 
 
+def test_shapes_that_come_from_an_earlier_segment():
+    """Their tensor is computed before the collective, and what has that shape after it."""
+
+    def function(x):
+        return tf.fill(tf.raw_ops.Shape(input=x), cross_replica_sum(x)[0])
+
+    step = replicate(trace(function, 2, X), 2)
+    graph = tf.function(lambda x: step([[x], [x]])).get_concrete_function(X)
+    assert [result.shape for result in graph.structured_outputs] == [(2,), (2,)]
+
+
 @both
 def test_collectives_one_after_the_other(jit_compile):
     """The second one needs the first; the third only what was there before both.
