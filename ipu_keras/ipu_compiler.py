@@ -16,6 +16,7 @@ from ipu_keras.functions.sessions import placements_in, serve_sessions
 from ipu_keras.hooks.tensorflow.legacy import place_softly
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
 
 
@@ -62,13 +63,22 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         found = _strategy_of(ordinal).run(function, given)
         return found if isinstance(found, Mapping) else as_list(found)
     return call_in_graph(
-        computation,
+        _normalizing_as_configured(computation),
         given,
         DRIVER.known_device(ordinal or 0),
         compile_program=compiled,
         configure=_configure,
         check_placement=functools.partial(_check_placement, ordinal, placement),
     )
+
+
+def _normalizing_as_configured(computation: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(computation)
+    def normalizing(*args: Any) -> Any:
+        with distributed_batch_norm.as_configured():
+            return computation(*args)
+
+    return normalizing
 
 
 def _strategy_of(ordinal: int) -> IPUStrategy:

@@ -32,6 +32,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.machine.world import ALONE, World
+from ipu_keras.ops import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.settings.arguments import checked_switch, noted
 from ipu_keras.tracing import graph_of, layer_scopes
@@ -202,7 +203,7 @@ class IPUStrategy(tf.distribute.Strategy):
         """Calls `fn` after checking the trace that the call will use, and what it would cost."""
         if self._ipu_device is None:
             return self._run_traced(fn, args, kwargs)
-        with placed_on(self._ipu_device):
+        with placed_on(self._ipu_device), distributed_batch_norm.as_configured():
             return self._run_traced(fn, args, kwargs)
 
     def _run_traced(self, fn: Any, args, kwargs) -> Any:

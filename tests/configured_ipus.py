@@ -17,7 +17,7 @@ def configured(num_ipus=1, **options):
     for path, value in options.items():
         *categories, name = path.split("__")
         category = config
-        if hasattr(config.floating_point_behaviour, path):
+        if path in dir(config.floating_point_behaviour):
             category = config.floating_point_behaviour
         for each in categories:
             category = getattr(category, each)

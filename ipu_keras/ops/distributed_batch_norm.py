@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from ipu_keras.hooks.tensorflow.nn_operations import replace_training_batch_norm
 from ipu_keras.internals.tensorflow.shapes import static_sizes
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.collectives import all_gather, replica_groups
-from ipu_keras.tracing.replication import ReplicaGroups
+from ipu_keras.tracing.replication import ReplicaGroups, all_replicas
 
 _OPTION = "norms.experimental.distributed_batch_norm_replica_group_size"
 
@@ -40,9 +41,19 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
         _group_size.reset(token)
 
 
+def as_configured() -> contextlib.AbstractContextManager[None]:
+    """Combines batch statistics over the groups of the configuration, while a program is traced."""
+    if SYSTEM.config is None:
+        return distributed_batch_norm(1)
+    norms = SYSTEM.config.norms.experimental
+    return distributed_batch_norm(norms.distributed_batch_norm_replica_group_size)
+
+
 def batch_norm_groups() -> ReplicaGroups:
     """Returns the groups of replicas that combine their statistics in the program being traced."""
-    return replica_groups(_group_size.get(), _OPTION)
+    size = _group_size.get()
+    # Who is alone has nobody to combine them with, whatever the machine is configured for.
+    return replica_groups(size if size != 1 and all_replicas() > 1 else 1, _OPTION)
 
 
 def moments_of_group(

@@ -66,7 +66,8 @@ def cut_unsupported(concrete: Any, refused: Collection[str] = ()) -> Cut | None:
     operations = [op for op in every if op.name in names]
     if not operations:
         return None
-    results = tf.nest.flatten(concrete.structured_outputs)
+    returned = tf.nest.flatten(concrete.structured_outputs, expand_composites=True)
+    results = list(filter(tf.is_tensor, returned))  # None is returned as such
     taken = [t for op in every if op.name not in names for t in inputs[op.name]]
     given = _distinct(t for t in (*taken, *results) if t.op.name in names)
     _check_results(t for t in results if t.op.name in names)

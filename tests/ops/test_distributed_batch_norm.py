@@ -5,10 +5,14 @@ import doctest
 import numpy as np
 import pytest
 import tensorflow as tf
+from configured_ipus import configured
+from doors import InASession, UnderAStrategy
 from replicas import in_groups, run, trace
 
+from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ops import distributed_batch_norm as module
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+from ipu_keras.ops.replication_ops import replication_index
 from ipu_keras.tracing.hlo import hlo_graph
 
 both = pytest.mark.parametrize("jit_compile", [False, True])
@@ -105,6 +109,37 @@ def test_groups_that_do_not_divide_the_replicas():
 
     with pytest.raises(ValueError, match=r"distributed_batch_norm_replica_group_size=3 in a .* 2"):
         trace(function, 2, tf.TensorSpec((1, 2, 2, 2)))
+
+
+@pytest.mark.usefixtures("reset_afterwards")
+@pytest.mark.parametrize("way", ["session", None, True])
+def test_functions_and_sessions_are_as_configured(way):
+    """Of 1, 3 and 11, 13 the mean is 7, the variance 26."""
+    configured(2, norms__experimental__distributed_batch_norm_replica_group_size=2)
+    door = InASession() if way == "session" else UnderAStrategy(way)
+    outfeed = IPUOutfeedQueue()
+
+    def function(x):
+        own = x + [0.0, 2.0] + 10.0 * tf.cast(replication_index(), tf.float32)
+        batch = tf.reshape(own, [2, 1, 1, 1])
+        return outfeed.enqueue(tf.compat.v1.nn.fused_batch_norm(batch, [1.0], [0.0])[0])
+
+    door.compile(function, outfeed)
+    door.run(1.0)
+    (sent,) = door.sent()
+    door.close()
+    expected = np.array([-6.0, -4.0, 4.0, 6.0]) / 26.001**0.5
+    np.testing.assert_allclose(np.ravel(sent), expected, rtol=1e-4)
+
+
+def test_a_replica_that_is_alone_has_nobody_to_share_with():
+    def function(x):
+        with distributed_batch_norm(2):
+            return fused(x)[0]
+
+    x = np.float32(np.arange(8)).reshape(1, 2, 2, 2)
+    (found,) = run(function, x[None])
+    np.testing.assert_allclose(found, fused(x)[0], rtol=1e-5)
 
 
 def test_examples():

@@ -34,7 +34,7 @@ from ipu_keras.ir import Variants
 from ipu_keras.keras.extensions.async_callbacks import StepLogs
 from ipu_keras.keras.extensions.batch_formats import BatchFormats
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
+from ipu_keras.ops import distributed_batch_norm
 from ipu_keras.profiling.compilation import compiled
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
@@ -44,7 +44,6 @@ from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.flags import current_flags
 from ipu_keras.settings.synthetic_data import replaces_infeeds
 from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
-from ipu_keras.tracing.replication import all_replicas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,12 +312,7 @@ class StepFunction:
         return host.build_traced(program, self._traced[element.key], self._device)
 
     def _run_step(self, data: Any) -> Any:
-        norms = SYSTEM.config.norms.experimental
-        groups = norms.distributed_batch_norm_replica_group_size
-        with (
-            distributed_batch_norm(groups if all_replicas() > 1 else 1),
-            tf.variable_creator_scope(_made_outside),
-        ):
+        with distributed_batch_norm.as_configured(), tf.variable_creator_scope(_made_outside):
             return self._strategy.extended.call_for_each_replica(self._step, args=(data,))
 
     def _run_update(self, gradients: list[Any]) -> None:

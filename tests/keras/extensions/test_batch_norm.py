@@ -130,8 +130,8 @@ def test_inference_uses_the_moving_averages():
 
 def test_groups_that_do_not_divide_the_replicas():
     layer = layer_of((1, 2))
-    with pytest.raises(ValueError, match="replica_group_size=2 in a program of 1"):
-        trace(step_of(layer, 2), 1, *[tf.TensorSpec((1, 2))] * 2)
+    with pytest.raises(ValueError, match="replica_group_size=2 in a program of 3"):
+        trace(step_of(layer, 2), 3, *[tf.TensorSpec((1, 2))] * 2)
 
 
 def model_of():
