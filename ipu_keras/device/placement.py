@@ -13,6 +13,7 @@ from ipu_keras.hooks.tensorflow.eager import (
     check_device_scopes,
     extend_device_lists,
     forget_device_scopes,
+    keep_out_of_cached_shapes,
     undo_devices,
 )
 from ipu_keras.internals.tensorflow.contexts import context_module
@@ -62,6 +63,7 @@ class ContextExtension:
         """
         check_device_scopes(self._check)
         extend_device_lists(self._logical_devices, self._physical_devices, "IPU")
+        keep_out_of_cached_shapes(lambda tensor: bool(_ENDS_WITH_IPU.search(tensor.device)))
         self.forget_scopes()
 
     def remove(self) -> None:

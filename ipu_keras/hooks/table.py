@@ -50,6 +50,12 @@ TENSORFLOW = (
         undone=_BY_THE_DRIVER,
     ),
     Hook(
+        owner="tensorflow.python.eager.context._EagerTensorCache",
+        name="put",
+        reason="gradients on other devices get no shape that is on an IPU",
+        undone=_BY_THE_DRIVER,
+    ),
+    Hook(
         owner="tensorflow.python.eager.context.Context",
         name="list_logical_devices",
         reason="IPUs are listed",

@@ -120,6 +120,25 @@ def test_other_devices_are_left_to_tensorflow(devices):
         pass
 
 
+def test_gradients_on_other_devices_stay_there(devices):
+    """TensorFlow keeps the shape that the gradient of a reduction has, by its rank alone."""
+
+    def gradient(rank):
+        x = tf.ones([1] * rank)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(x)
+        return tape.gradient(total, x)
+
+    context.context().ones_rank_cache().flush()
+    with tf.device("/device:IPU:0"):
+        assert gradient(3).device.endswith("/device:IPU:0")
+    assert gradient(3).device.endswith("/device:CPU:0")
+    assert 3 in context.context().ones_rank_cache()._data
+    with tf.device("/device:IPU:0"):
+        assert gradient(3).device.endswith("/device:IPU:0")
+
+
 def test_the_extension_can_be_taken_back(devices):
     DRIVER.uninstall()
     try:

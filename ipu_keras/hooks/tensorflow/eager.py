@@ -70,9 +70,27 @@ def forget_device_scopes(concerns: Callable[[Any], bool]) -> None:
             scopes.pop(scope, None)
 
 
+def keep_out_of_cached_shapes(is_ours: Callable[[Any], bool]) -> None:
+    """Has TensorFlow keep no eager tensor that `is_ours` among the shapes that it keeps by rank.
+
+    Gradients of reductions take them from there whatever the device: once one on an IPU had put
+    its own there, those on a CPU ran on the IPU too. What else it keeps, it keeps by device.
+    """
+
+    def wrapper(original: Callable) -> Callable:
+        def put(self, key, value):
+            if not isinstance(key, int) or not is_ours(value):
+                original(self, key, value)
+
+        return put
+
+    install(context_module()._EagerTensorCache, "put", wrapper)
+
+
 def undo_devices() -> None:
-    """Puts TensorFlow's lists and scopes back as they were."""
+    """Puts TensorFlow's lists, scopes and caches back as they were."""
     context = context_module()
+    uninstall(context._EagerTensorCache, "put")
     uninstall(context, _SCOPES)
     uninstall(context.Context, _LOGICAL)
     uninstall(context.Context, _PHYSICAL)

@@ -47,6 +47,7 @@ _MODULE = PrivateName(
                 "remove_function": Function("self", "name"),
             }
         ),
+        _EagerTensorCache=Class(members={"put": Function("self", "key", "value")}),
         _device_parsing_cache=InstanceOf(dict),
     ),
 )
