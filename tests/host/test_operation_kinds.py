@@ -59,7 +59,6 @@ DRAWS = {
     "shuffle": (lambda: Adds(lambda x, seed: keras.random.shuffle(x, seed=seed)), True),
     "categorical": (lambda: Adds(lambda x, seed: keras.random.categorical(x, 7, seed=seed)), False),
     "tf.random.normal": (lambda: Adds(lambda x, seed: tf.random.normal(tf.shape(x))), True),
-    "tf.random.shuffle": (lambda: Adds(lambda x, seed: tf.random.shuffle(x)), False),
 }
 
 
