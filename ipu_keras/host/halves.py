@@ -72,7 +72,7 @@ _LARGEST = 65504.0
 # What an IPU makes of NaN, and TensorFlow by the instruction of x86 for it.
 _INT32_LEAST = -(2**31)
 
-# What the kernel makes of numbers that are too large, see `_cext/_rounding.pyx`.
+# What the kernel makes of numbers that are too large, see `_cext/rounding.pxi`.
 _SATURATED, _SATURATED_IF_FINITE, _NEVER_FINITE, _INFINITE = range(4)
 
 # Before the name of a tensor, says that nothing takes its place there.
