@@ -49,7 +49,8 @@ def joined() -> Any:
         SYSTEM.join(world, communicator, _executing)
         if world.size > 1:
             farewell = _no_word
-            if NUM_TOTAL_REPLICAS not in os.environ:  # else `poprun` says who was killed
+            # `poprun` says who was killed, and the watcher needs Linux's addresses and `epoll`.
+            if NUM_TOTAL_REPLICAS not in os.environ and sys.platform == "linux":
                 farewell = watched(f"{number:x}", local, world.rank, world.size)
             _end_all_with_an_error(communicator, farewell)
             # Before mpi4py ends MPI, which waits for all processes.
