@@ -97,7 +97,8 @@ def module_of_mpi() -> Any:
 
 def _tell_programs(mpi: Any, communicator: Any) -> None:
     """Gives the function that programs call what it needs of MPI."""
-    library = ctypes.CDLL(_library())
+    # Its own file stands for the library of MPI that it is linked with, whose name systems vary.
+    library = ctypes.CDLL(mpi.__file__)
     types = {number: getattr(mpi, name) for number, name in _TYPES.items()}
     half = getattr(mpi, "FLOAT16_T", mpi.DATATYPE_NULL)
     if half != mpi.DATATYPE_NULL:
@@ -119,18 +120,6 @@ def _tell_programs(mpi: Any, communicator: Any) -> None:
         handles={number: (_handle(mpi, kind), kind.Get_size()) for number, kind in types.items()},
     )
     register(address_of("_ZN3xla3ffi12GetXlaFfiApiEv"), FUNCTION)
-
-
-def _library() -> str:
-    """Returns the file of the library of MPI that mpi4py has loaded."""
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        files = [line.split()[-1] for line in maps if ".so" in line]
-    names = {os.path.basename(file): file for file in files}
-    found = [file for name, file in names.items() if name.startswith("libmpi.so")]
-    found += [file for name, file in names.items() if name.startswith(("libmpi_abi", "libmpich"))]
-    if not found:
-        raise ImportError("mpi4py has loaded no library whose name begins with libmpi.")
-    return found[0]
 
 
 def _handle(mpi: Any, one: Any) -> int:
