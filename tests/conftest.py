@@ -1,6 +1,7 @@
 """What every test process needs, however it was started."""
 
 import gc
+import os
 import signal
 import sys
 
@@ -30,6 +31,14 @@ def options_of_which_nobody_was_told():
     """A process is told of an option once, and each test stands for one."""
     if loaded := sys.modules.get("ipu_keras.settings.option_warnings"):
         loaded.OPTION_WARNINGS.forget()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_file_leaves_where_processes_find_modules():
+    """Processes that later tests start would find a folder of tests in place of a module."""
+    before = os.getcwd(), os.environ.get("PYTHONPATH")
+    yield
+    assert (os.getcwd(), os.environ.get("PYTHONPATH")) == before
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -30,12 +30,14 @@ def executed(path: Path) -> nbformat.NotebookNode:
     # Through files: it needs no port, and nobody else can listen.
     config = Config({"KernelManager": {"transport": "ipc"}})
     client = NotebookClient(notebook, timeout=600, kernel_name="python3", config=config)
-    # Kernels inherit it: the package where it is tested, and no messages of TensorFlow's start.
-    os.environ |= {
-        "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    client.execute()
+    # The package where it is tested, and no messages of TensorFlow's start.
+    client.execute(
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+    )
     for cell in notebook.cells:
         # When it ran, and what appeared there besides.
         cell.metadata.clear()
