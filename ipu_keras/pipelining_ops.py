@@ -252,6 +252,10 @@ def pipeline(
         check_captures(tf.compat.v1.get_default_graph(), given)
         return []
 
+    def check() -> None:
+        _check_depth(count, step)
+        batch.check_shared_variables(mapping)
+
     put_into_graph(
         GraphWork(
             name=name_or_none("name", name) or "pipeline",
@@ -263,7 +267,7 @@ def pipeline(
             trains=trains,
             pipeline=layout,
             sums=_sums(accumulate_outfeed, accumulate_outfeed_dtype),
-            check=lambda: _check_depth(count, step),
+            check=check,
         ),
         place,
         num_replicas,

@@ -109,16 +109,16 @@ def ipu_shard(index: int | Iterable[int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
+def ipu_jit_scope(ipu_scope: str | int) -> Iterator[None]:
     """Says which operations of a graph are to be compiled together.
 
     Here `ipu_compiler.compile` and `tf.function` say that, and the operations only get the name.
 
     Args:
-        ipu_scope: Name of the group, which tells groups apart.
+        ipu_scope: Name of the group, or its number, which tells groups apart.
 
     Raises:
-        TypeError: `ipu_scope` is no string.
+        TypeError: `ipu_scope` is neither a string nor an integer.
 
     Example:
 
@@ -126,7 +126,8 @@ def ipu_jit_scope(ipu_scope: str) -> Iterator[None]:
     ...     tf.constant(1.0).op.get_attr("_XlaScope")
     b'layers'
     """
-    scope = _text("ipu_scope", ipu_scope)
+    number = integer_in(ipu_scope)
+    scope = _text("ipu_scope", ipu_scope) if number is None else str(number)
     attributes = {
         _JIT_COMPILED: tf.compat.v1.AttrValue(b=True),
         _GRADIENTS_APART: tf.compat.v1.AttrValue(b=False),

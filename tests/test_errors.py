@@ -159,7 +159,7 @@ row(
 @row(
     FailedPrecondition,
     "Host embedding interface with id='words' not registered. Did you run the "
-    "associated host_embedding op in the...",
+    "associated host_embedding op in the session?...",
 )
 def tables_that_are_not_registered():
     embedding = HostEmbedding("words", tf.ones((4, 2)))

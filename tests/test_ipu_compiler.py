@@ -248,6 +248,22 @@ def test_what_assigning_returns_has_the_value_from_after_it(graph):
     assert [session.run(results) for _ in range(2)] == [{"sum": 6.0}, {"sum": 11.0}]
 
 
+def test_functions_of_tensorflow_1(graph):
+    """TensorFlow's loss of CTC calls a `Defun`, which only the graph of a session knows."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((4, 1, 3)).astype("float32")
+
+    def loss(logits):
+        found = tf.nn.ctc_loss([[1]], logits, [1], [4], blank_index=2)
+        return tf.cast(found, tf.float16) * 2
+
+    (result,) = compiled(loss, [logits])
+    with opened() as session:
+        found = session.run(result)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        np.testing.assert_array_equal(found, session.run(loss(tf.constant(logits))))
+
+
 def test_only_operations(graph):
     total = v1.get_variable("total", initializer=1.0, use_resource=True)
     operation = compiled(lambda: total.assign_add(5.0).op)

@@ -132,11 +132,11 @@ def test_jit_scopes():
     with tf.Graph().as_default():
         with scopes.ipu_jit_scope("one"):
             first = added()
-            with scopes.ipu_jit_scope("two"):
+            with scopes.ipu_jit_scope(2):
                 second = added()
         after = added()
     assert first.get_attr("_XlaCompile")
-    assert [op.get_attr("_XlaScope") for op in (first, second)] == [b"one", b"two"]
+    assert [op.get_attr("_XlaScope") for op in (first, second)] == [b"one", b"2"]
     assert "_XlaScope" not in after.node_def.attr
 
 
@@ -170,7 +170,7 @@ def test_outside_compilation_has_a_name():
     [
         (scopes.ipu_scope, [0], TypeError, "`device` must be the name of a TensorFlow device"),
         (scopes.ipu_scope, ["IPU"], ValueError, "`device` must be the name of a TensorFlow device"),
-        (scopes.ipu_jit_scope, [1], TypeError, "`ipu_scope` must be a string"),
+        (scopes.ipu_jit_scope, [1.0], TypeError, "`ipu_scope` must be a string"),
         (scopes.outside_compilation_scope, [None], TypeError, "`name` must be a string"),
         (scopes.frontend_attribute, [1, "a"], TypeError, "`attribute_name` must be a string"),
         (scopes.frontend_attribute, ["a", 1], TypeError, "`attribute_value` must be a string"),

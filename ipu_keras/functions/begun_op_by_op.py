@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.functions.program_gradients import either
 from ipu_keras.host.first_steps import FirstSteps
 from ipu_keras.host.host_program import HostCallable
 from ipu_keras.internals.tensorflow.variables import plain_variable
@@ -56,17 +57,8 @@ class BegunOpByOp:
         """
 
         def run(*tensors: tf.Tensor) -> Any:
-            structure: list[Any] = []
-
-            def branch(execute: Callable[..., Any]) -> list[tf.Tensor]:
-                found = execute(*tensors)
-                structure[:] = [found]
-                # A branch without results would be an operation, which has no structure.
-                return [*tf.nest.flatten(found), tf.constant(0)]
-
             begun = self._fed if self._variable is None else self._variable.read_value()
-            found = tf.cond(begun, lambda: branch(in_xla), lambda: branch(op_by_op))
-            return tf.nest.pack_sequence_as(structure[0], list(found)[:-1])
+            return either(begun, op_by_op, in_xla)(*tensors)
 
         return run
 

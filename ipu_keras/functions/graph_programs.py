@@ -18,6 +18,7 @@ from ipu_keras.feeds.dataset_iterators import DatasetIterator
 from ipu_keras.feeds.result_queues import ResultQueue
 from ipu_keras.functions.begun_op_by_op import BegunOpByOp
 from ipu_keras.functions.place import Place, outermost_graph
+from ipu_keras.functions.program_gradients import ExecutionByXla, either
 from ipu_keras.functions.update_results import UpdateResults
 from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.host.host_program import HostCallable, build_traced
@@ -27,7 +28,11 @@ from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.host.replicas.together import Together, by_all_replicas
 from ipu_keras.host.rewrites.all_rewrites import Purpose
 from ipu_keras.host.step_in_a_graph import StepInAGraph
-from ipu_keras.internals.tensorflow.contexts import has_deterministic_operations, is_within_xla
+from ipu_keras.internals.tensorflow.contexts import (
+    has_deterministic_operations,
+    is_within_xla,
+    may_record,
+)
 from ipu_keras.internals.tensorflow.functions import is_branch_or_loop, is_trace
 from ipu_keras.internals.tensorflow.operations import uses_onednn
 from ipu_keras.internals.tensorflow.shapes import static_sizes
@@ -290,8 +295,14 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
     # A function that captures a variable of nobody's cannot be saved; with feeds, it cannot anyway.
     has_feeds = work.infeed is not None or found.written or found.updates
     begun = BegunOpByOp.of(host, program.repeat_count) if in_session or has_feeds else None
+    # What replicas do together has no gradient: each would need those of the others.
+    may_have_gradients = num_replicas == 1 and _is_function_of_carried(work, found)
+    if may_have_gradients and host.execution.is_compiled and (in_session or may_record()):
+        call = ExecutionByXla(call)
     if begun is not None:
         call = begun.either(host.op_by_op_in_a_graph(), call)
+    elif isinstance(call, ExecutionByXla):
+        call = either(tf.constant(True), host.op_by_op_in_a_graph(), call)
     if work.infeed is not None:
         note_infeed(work.infeed)
     for queue in found.written:
@@ -314,6 +325,12 @@ def put_into_graph(work: GraphWork, place: Place, num_replicas: int) -> list[tf.
     if num_replicas == 1:
         return execution(call, work.carried)
     return _by_all(execution, host, call, step.whole.captured_inputs)
+
+
+def _is_function_of_carried(work: GraphWork, found: StepResults) -> bool:
+    """Whether a program returns what it makes of its inputs, and does nothing else."""
+    has_feeds = work.infeed is not None or found.written or found.updates
+    return bool(work.carried) and not has_feeds and not work.trains
 
 
 def _check(work: GraphWork, step: StepInAGraph) -> None:

@@ -1,7 +1,7 @@
 """Runs a batch through the steps of pipelines within functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ class PipelineStep:
             have read; `None` if weights are not trained.
         enqueue: Sends results to the host; `None` if nothing is sent.
         outfeed: Chooses what is sent, from what the last stage returns and the loss.
+        variables: The trainable variables that each stage has read; filled while a step is traced.
     """
 
     stages: Sequence[Callable[..., Any]]
@@ -31,6 +32,7 @@ class PipelineStep:
     train: Callable[[Any, Sequence[Any]], "Trained"] | None
     enqueue: Callable[[Any], Any] | None
     outfeed: Callable[[Any, Any], Any]
+    variables: list[Sequence[Any]] = field(default_factory=list)
 
     def __call__(self, element: Any) -> None:
         """Runs the step for a batch, an element of the infeed.
@@ -38,10 +40,7 @@ class PipelineStep:
         Errors say that a stage cannot take what the one before returns, or that an outfeed is
         missing.
         """
-        # A graph lists the variables that it has read only when it is complete; a tape knows
-        # them at once.
-        with tf.GradientTape() as tape:
-            results = self._results(element)
+        results = self._results(element)
         if results and self.enqueue is None:
             raise noted(
                 ValueError(
@@ -53,7 +52,8 @@ class PipelineStep:
             )
         loss = None
         if self.train is not None:
-            trained = self.train(results, tape.watched_variables())
+            read = {id(variable): variable for stage in self.variables for variable in stage}
+            trained = self.train(results, list(read.values()))
             loss = trained.loss
             trained.update()
         sent = self.outfeed(results, loss)
@@ -63,15 +63,39 @@ class PipelineStep:
     def _results(self, element: Any) -> list[Any] | dict[str, Any]:
         """Returns what the last stage returns; each other one gets what the one before returned."""
         inputs, results = self.inputs, element
+        self.variables.clear()
         for number, stage in enumerate(self.stages):
-            with tf.name_scope(f"{stage_scope(number)}/"):
+            # A graph lists the variables that it has read only when it is complete; a tape knows
+            # them at once.
+            with tf.name_scope(f"{stage_scope(number)}/"), tf.GradientTape() as tape:
                 returned = call_with_element("pipeline stage", stage, inputs, results)
                 if isinstance(returned, Mapping):
                     results = {name: _as_tensors(one) for name, one in returned.items()}
                 else:
                     results = _tensors(as_list(returned))
                 inputs = ()
+            self.variables.append(tape.watched_variables())
         return results
+
+    def check_shared_variables(self, device_mapping: Sequence[int]) -> None:
+        """Refuses a variable that stages on different IPUs have read.
+
+        Each IPU has a memory of its own, and a variable lies in one of them.
+        """
+        users: dict[int, int] = {}
+        for stage, variables in enumerate(self.variables):
+            for variable in variables:
+                first = users.setdefault(id(variable), stage)
+                if device_mapping[first] != device_mapping[stage]:
+                    raise tf.errors.UnimplementedError(
+                        None,
+                        None,
+                        f"The variable {variable.name} is used in pipeline stages {first} and "
+                        f"{stage}, which are on the IPUs {device_mapping[first]} and "
+                        f"{device_mapping[stage]}, but an input can only be used by pipeline "
+                        "stages on the same IPU. Map these stages to one IPU using the "
+                        "`device_mapping` argument of `pipeline`.",
+                    )
 
 
 def _tensors(returned: Sequence[Any]) -> list[Any]:

@@ -10,8 +10,10 @@ from ipu_keras.internals.tensorflow.functions import leaves_with_paths
 from ipu_keras.ir import Graph
 from ipu_keras.program.data_types import IPU_DTYPES, refuse_bfloat16, unsupported
 
-# Kinds of operations whose results are elements of a dataset.
+# Kinds of operations whose results are elements of a dataset, and the kind that makes the
+# optional ones. Gradients of branches have optional values, too: what the branch has computed.
 _READS = frozenset({"IteratorGetNext", "OptionalGetValue"})
+_OPTIONAL_ELEMENT = "IteratorGetNextAsOptional"
 
 
 def refuse_dtypes(what: str, structure: Any) -> None:
@@ -30,9 +32,11 @@ def refuse_dtypes(what: str, structure: Any) -> None:
 
 def refuse_computed_dtypes(graph: Graph) -> None:
     """Raises a `TypeError` for a function in bfloat16, or that reads types that IPUs lack."""
+    reads = _READS if _OPTIONAL_ELEMENT in graph.kinds else _READS - {"OptionalGetValue"}
     for op in graph.walk():
         for dtype in {spec.dtype for spec in op.outputs}:
-            if op.kind in _READS and dtype not in IPU_DTYPES:
+            # What loops hand to their gradients is a variant.
+            if op.kind in reads and dtype not in (*IPU_DTYPES, "variant"):
                 raise unsupported("input", dtype, f"elements that {op.name!r} reads")
     refuse_bfloat16(graph)
 

@@ -45,7 +45,7 @@ def connection(name: str) -> tf.Tensor:
 def _handle(name: str) -> tf.Tensor:
     shared_name = (
         f"Host embedding interface with id='{name}' not registered. Did you run the "
-        "associated host_embedding op in the same session? Run the program within "
+        "associated host_embedding op in the session? Run the program within "
         "`with embedding.register(session)`; without sessions, within `with embedding.register()`"
     )
     handle = tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=shared_name)

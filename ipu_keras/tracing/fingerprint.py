@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.contexts import eager_context
+from ipu_keras.internals.tensorflow.functions import make_functions_known
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.store.canonical_json import to_json
 from ipu_keras.tracing.hlo import plain_name
@@ -52,6 +53,7 @@ def _parts(concrete) -> Iterator[bytes]:
         if given.role == "capture" and is_known(capture):
             yield np.asarray(capture).tobytes()
     yield plain_name(concrete.function_def.signature.name).encode()
+    make_functions_known(concrete.graph)
     functions = _Functions()
     yield from functions.parts(concrete.function_def)
     yield from functions.called()

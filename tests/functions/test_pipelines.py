@@ -1,6 +1,7 @@
 """Pipelines of functions equal the accumulation of gradients, computed with NumPy."""
 
 import itertools
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -593,6 +594,30 @@ def test_depth_is_checked_when_it_runs(schedule, count, step):
 
     with pytest.raises(tf.errors.FailedPreconditionError, match=text):
         IPUStrategy().run(run)
+
+
+@pytest.mark.parametrize("mapping", [None, [0, 1, 0]])
+def test_a_variable_that_stages_share_is_on_one_ipu(mapping):
+    configure(4)
+    shared = tf.Variable(2.0, name="shared")
+    outfeed = IPUOutfeedQueue()
+
+    @tf.function
+    def run():
+        stages = [lambda x: x * shared, lambda x: x, lambda x: x * shared]
+        pipeline(stages, 3, inputs=[1.0], outfeed_queue=outfeed, device_mapping=mapping)
+
+    if mapping is None:
+        text = (
+            "The variable shared:0 is used in pipeline stages 0 and 2, which are on the IPUs 0 and "
+            "2, but an input can only be used by pipeline stages on the same IPU. Map these stages "
+            "to one IPU using the `device_mapping` argument of `pipeline`."
+        )
+        with pytest.raises(tf.errors.UnimplementedError, match=re.escape(text)):
+            IPUStrategy().run(run)
+    else:
+        IPUStrategy().run(run)
+        np.testing.assert_array_equal(outfeed.dequeue(), [np.full((3, 2), 4.0)])
 
 
 def test_too_few_ipus():

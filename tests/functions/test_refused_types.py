@@ -57,6 +57,20 @@ def test_the_types_are_those_that_the_cost_model_finds_native():
     assert set(FEED_DTYPES) <= set(IPU_DTYPES)
 
 
+def test_gradients_of_branches_take_what_these_have_computed(strategy):
+    """The index of the largest element is of 64 bits, and is handed to the gradient."""
+
+    @tf.function
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found = tf.cond(x[0] > 0, lambda: tf.gather(x, tf.argmax(x)) ** 2, lambda: x[0])
+        return tape.gradient(found, x)
+
+    gradient = tf.convert_to_tensor(strategy.run(run, [tf.constant([1.0, 3.0, 2.0])]))
+    np.testing.assert_array_equal(gradient, [0, 6, 0])
+
+
 @settings(max_examples=40, deadline=None)
 @given(dtype=DTYPES, structure=STRUCTURES, jit_compile=st.sampled_from([None, True]))
 def test_inputs(strategy, dtype, structure, jit_compile):

@@ -3,7 +3,7 @@
 The public types show signatures and graphs, and nothing of how a function is called.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -123,6 +123,23 @@ def call_with_captures(concrete: Any, tensors: Sequence[Any], captures: Sequence
     return concrete._call_flat(list(tensors), list(captures))
 
 
+def call_without_gradients(concrete: Any, tensors: Sequence[Any]) -> Any:
+    """Calls a traced function in a graph, where no tape records it, nor a gradient is set."""
+    _INFERENCE.get()
+    _ATOMIC.get()
+    function = concrete.inference_fn
+    return function.function_type.pack_output(
+        function.call_flat(*tensors, *concrete.captured_inputs)
+    )
+
+
+def watch_variables(graph: Any, variables: Iterable[Any]) -> None:
+    """Notes in the graph of a function that it takes these variables."""
+    _FUNC_GRAPH.get()
+    for variable in variables:
+        graph.watch_variable(variable)
+
+
 def tensors_given(concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Returns the tensors that a traced function gets of its arguments, without its captures."""
     bound = _BIND.get()(args, kwargs, concrete.function_type)
@@ -175,7 +192,9 @@ def defined_like(
     make, context = _ATOMIC.get(), eager_context()
     for _, definition in definitions:
         context.add_function_def(definition)
-    known = {function.name.decode(): function for function in _with_called(concrete.inference_fn)}
+    called_by_it = _with_called(concrete.inference_fn)
+    # The name of a `Defun` is a text.
+    known = {tf.compat.as_str(function.name): function for function in called_by_it}
     # A graph is given the function's own children only, so all that is called is among them.
     whole = concrete.inference_fn
     made: list[Any] = []
@@ -202,9 +221,9 @@ def defined_like(
 
 
 def _with_called(function: Any) -> Iterator[Any]:
-    """Yields an atomic function and all that it calls, once or more."""
+    """Yields an atomic function and all that it calls, once or more; a `Defun` has no children."""
     yield function
-    for called in function.children:
+    for called in getattr(function, "children", ()):
         yield from _with_called(called)
 
 
@@ -288,6 +307,17 @@ def functions_in(graph: Any) -> Mapping[str | bytes, Any]:
     """Returns the functions that a graph knows, by name; its `GraphDef` has no graphs of them."""
     _GRAPH.get()
     return graph._functions
+
+
+def make_functions_known(graph: Any) -> None:
+    """Makes TensorFlow know the functions of a graph without the graph.
+
+    It does so itself, but for a `Defun` of TensorFlow 1 in the graph of a session.
+    """
+    context = eager_context()
+    for name, function in functions_in(graph).items():
+        if not context.has_function(name):
+            context.add_function_def(function.definition)
 
 
 def add_function(graph: Any, function: Any) -> None:

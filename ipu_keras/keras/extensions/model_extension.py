@@ -17,7 +17,7 @@ from ipu_keras.keras.extensions import data_checks
 from ipu_keras.keras.extensions.argument_notes import notes_arguments
 from ipu_keras.keras.extensions.async_callbacks import AsyncCallbackList, StepLogs
 from ipu_keras.keras.extensions.data_advice import data_advice
-from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu, refuse_eager
+from ipu_keras.keras.extensions.model_on_ipu import ModelOnIpu
 from ipu_keras.keras.extensions.model_options import ModelOptions
 from ipu_keras.keras.extensions.model_pipeline import ModelPipeline
 from ipu_keras.keras.extensions.saved_options import SavedOptions
@@ -110,7 +110,10 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
     @explained
     @notes_arguments(TensorFlowTrainer.compile)
     def compile(self, *args, **kwargs) -> None:
-        """Configures training as `keras.Model.compile` does; refuses to run eagerly.
+        """Configures training as `keras.Model.compile` does.
+
+        With `run_eagerly` the model can be compiled, and `fit`, `evaluate` and `predict` refuse
+        to run it, as no IPU program can be run so.
 
         Args:
             *args: Arguments of `keras.Model.compile`, in its order.
@@ -118,11 +121,9 @@ class ModelExtension(SavedOptions, ModelPipeline, ModelOptions, TensorFlowTraine
                 host runs the programs; leave it at `"auto"` for the fastest way.
 
         Raises:
-            RuntimeError: `run_eagerly` is true, which no IPU program can be.
             ValueError: `steps_per_execution` is not a positive integer.
         """
         call = _OF_COMPILE.bound(self, args, kwargs)
-        refuse_eager(call["run_eagerly"])
         count = positive_integer("steps_per_execution", call["steps_per_execution"])
         call["steps_per_execution"] = count
         # Kept here, as Keras replaces `"auto"` by what it resolved that to.

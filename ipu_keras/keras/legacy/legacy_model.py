@@ -60,7 +60,6 @@ class LegacyModel(ModelExtension):
 
         Raises:
             ValueError: `steps_per_execution` is not 1.
-            RuntimeError: `run_eagerly` is true, which no IPU program can be.
         """
         given = kwargs.get("steps_per_execution", 1)
         if given != 1:

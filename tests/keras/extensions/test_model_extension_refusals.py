@@ -31,14 +31,9 @@ def test_running_eagerly_is_refused(strategy, data, already):
         "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when "
         "calling `compile`."
     )
-    if already == "compile":
-        with raises(RuntimeError, message):
-            model.compile("sgd", "mse", run_eagerly=True)
-        assert not model.compiled
-        assert not model.run_eagerly
-        return
-    model.compile("sgd", "mse")
-    model.run_eagerly = True
+    model.compile("sgd", "mse", run_eagerly=already == "compile")
+    if already == "set":
+        model.run_eagerly = True
     for call in all_calls(model, data):
         with raises(RuntimeError, message):
             call()

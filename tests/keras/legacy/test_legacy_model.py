@@ -384,9 +384,9 @@ def test_compile_options(strategies):
         with raises(ValueError, "Model has no `steps_per_execution`: it runs all steps of an epoc"):
             compiled(model, steps_per_execution=2)
         assert not model.compiled
+        compiled(model, steps_per_execution=1, run_eagerly=True)
         with raises(RuntimeError, "Keras models cannot run eagerly when using `IPUStrategy`. Set "):
-            compiled(model, run_eagerly=True)
-        compiled(model, steps_per_execution=1)
+            model.fit(np.zeros((4, 6), np.float32), np.zeros((4, 3), np.float32))
 
 
 def test_prefetch_depth(strategies, data):
