@@ -174,8 +174,9 @@ def adafactor(w, g, k, rows, columns):
 def schedule_free(w, g, k, z, v):
     stays, share = halves(0.9), 1 / k
     v = v + (np.square(g) - v) * (1 - halves(0.99))
-    x = (w - (1 - stays) * z) / stays
     z = z - RATE * g / (np.sqrt(v / (1 - halves(0.99) ** k)) + 1e-3)
+    # Keras means the momentum from before, but TensorFlow reads the variable when it is needed.
+    x = (w - (1 - stays) * z) / stays
     x = (1 - share) * x + share * z
     return (1 - stays) * z + stays * x, z, v
 

@@ -49,6 +49,19 @@ def simple_rnn(x, kernel, recurrent_kernel, bias):
     return np.stack(found, 1)
 
 
+def lstm_of_cells(x, kernel, recurrent_kernel, bias):
+    """Keras's own cell, which adds the bias last."""
+    h = c = np.zeros_like(x, shape=(len(x), len(recurrent_kernel)))
+    found = []
+    for time in range(x.shape[1]):
+        gates = x[:, time] @ kernel + h @ recurrent_kernel + bias
+        i, f, g, o = np.split(gates, 4, axis=-1)
+        c = sp.expit(f) * c + sp.expit(i) * np.tanh(g)
+        h = sp.expit(o) * np.tanh(c)
+        found.append(h)
+    return np.stack(found, 1)
+
+
 TIMES, BATCH, FEATURES, UNITS = 4, 2, 3, 3
 SEQUENCES, STATE = (TIMES, BATCH, FEATURES), (BATCH, UNITS)
 INPUTS = BATCH, TIMES, FEATURES
@@ -96,7 +109,7 @@ RECURRENT = {
     ),
     "LSTM, unrolled": (
         layer(lambda **d: L.LSTM(UNITS, return_sequences=True, unroll=True, **d)),
-        of_layer(lstm, 2),
+        lstm_of_cells,
         [INPUTS, *OF_LSTM],
     ),
     "GRU": (
@@ -220,13 +233,25 @@ def of_samples(loss):
     return computed
 
 
+def sparsemax_of_tensor(x):
+    """Returns the nearest probabilities to each row, as Keras does, whose range of halves is none.
+
+    TensorFlow has no `tf.range` of float16.
+    """
+    places = tf.cast(tf.range(1, x.shape[1] + 1), x.dtype)
+    largest = tf.sort(x, direction="DESCENDING")
+    has_part = 1 + places * largest > tf.cumsum(largest, 1)
+    total = tf.reduce_sum(tf.where(has_part, largest, 0), 1, keepdims=True)
+    num_parts = tf.reduce_sum(tf.cast(has_part, x.dtype), 1, keepdims=True)
+    return tf.maximum(x - (total - 1) / num_parts, 0)
+
+
 def sparsemax(x):
-    """The nearest probabilities to some numbers, of which the least are 0."""
     largest = np.sort(x)[:, ::-1]
     sums = once(lambda y: np.cumsum(y, -1))(largest)
-    has_part = largest - (sums - 1) / np.arange(1, x.shape[1] + 1) > 0
-    sums = np.sum(np.where(has_part, sums, 0), -1, keepdims=True)
-    return np.maximum(x - (sums - 1) / has_part.sum(-1, keepdims=True), 0)
+    has_part = 1 + np.arange(1, x.shape[1] + 1) * largest > sums
+    total = np.sum(np.where(has_part, largest, 0), -1, keepdims=True)
+    return np.maximum(x - (total - 1) / has_part.sum(-1, keepdims=True), 0)
 
 
 IDS = np.int32([[0, 3], [3, 1]])
@@ -310,7 +335,7 @@ OTHERS = {
         3,
     ),
     "nce_loss": (of_samples(tf.nn.nce_loss), noise_contrastive, [(5, 3), (5,), (2, 3)], 3),
-    "sparsemax": (keras.ops.sparsemax, sparsemax, [(4, 6)], 2),
+    "sparsemax": (sparsemax_of_tensor, sparsemax, [(4, 6)], 2),
     "PReLU": (
         layer(L.PReLU),
         lambda x, a: np.maximum(x, 0) + -a * np.maximum(-x, 0),
