@@ -85,6 +85,25 @@ def test_scopes(jit_compile):
     ]
 
 
+@in_both
+def test_gradients(jit_compile):
+    """They are operations of their own, with the type of the scope that they are computed in."""
+    strategy = with_partials()
+
+    @tf.function(jit_compile=jit_compile)
+    def function(x, y):
+        with tf.GradientTape(persistent=True) as tape, scopes.partials_type(np.float16):
+            tape.watch(x)
+            products = tf.matmul(x, y)
+        outside = tape.gradient(products, x)
+        with scopes.partials_type(np.float16):
+            return outside, tape.gradient(products, x)
+
+    given = np.ones([1, 1], np.float16), np.full([1, SIZE], PART)
+    found = strategy.run(function, [*map(tf.constant, given)])
+    assert [kind_of(total.numpy().item()) for total in found] == ["float", "half"]
+
+
 def test_sessions():
     with_partials(dot="half")
     with tf.Graph().as_default():

@@ -162,15 +162,19 @@ def test_models(jit_compile):
     assert not is_at_random(model(with_rounding(False)).predict(x, batch_size=4, verbose=0))
 
 
-def trained(esr, seed=1, num_ipus=1, jit_compile="auto"):
+def trained(esr, seed=1, num_ipus=1, jit_compile="auto", optimizer=None, layers=lambda: []):
     strategy = with_rounding(esr, num_ipus, seed)
     keras.utils.set_random_seed(0)
     with strategy.scope():
         found = keras.Sequential(
-            [keras.Input([64], dtype="float16"), keras.layers.Dense(64, dtype="float16")]
+            [
+                keras.Input([64], dtype="float16"),
+                *layers(),
+                keras.layers.Dense(64, dtype="float16"),
+            ]
         )
         found.compile(
-            keras.optimizers.SGD(0.01, momentum=0.9),
+            optimizer or keras.optimizers.SGD(0.01, momentum=0.9),
             "mse",
             steps_per_execution=2,
             jit_compile=jit_compile,
@@ -188,6 +192,28 @@ def test_training(jit_compile):
     for one, other in ((first, second), (first, nearest)):
         assert (one != other).mean() > 0.2
         np.testing.assert_allclose(one, other, atol=0.01)
+
+
+def convolution():
+    """Layers whose steps XLA compiles one by one."""
+    return [
+        keras.layers.Reshape([8, 8, 1], dtype="float16"),
+        keras.layers.Conv2D(2, 3, dtype="float16"),
+        keras.layers.Flatten(dtype="float16"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("num_ipus", "optimizer", "layers"),
+    [(1, "adam", lambda: []), (2, None, lambda: []), (1, None, convolution)],
+    ids=["scalars", "replicas", "convolution"],
+)
+def test_both_ways_of_the_host_train_alike(num_ipus, optimizer, layers):
+    """Where sums are the same, a seed gives the same weights, whoever runs how much of it."""
+    executor, xla = (
+        trained(True, 1, num_ipus, jit_compile, optimizer, layers) for jit_compile in (False, True)
+    )
+    np.testing.assert_array_equal(executor, xla)
 
 
 def test_the_same_in_another_process(run_forked):

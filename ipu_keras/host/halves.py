@@ -226,6 +226,17 @@ class _HalvedFunctions:
             )
         return self._drawing[name, at_random]
 
+    def only_calls(self, name: str, at_random: bool) -> bool:
+        """Whether all that a function rounds at random is in what one of its operations calls."""
+        drawing = [
+            node
+            for node in self._definition_of(name).node_def
+            for own in [_rounds_at_random(node, at_random)]
+            if (computes_halves(node) and own)
+            or any(self.are_rounded_at_random(called.name, own) for called in called_in(node))
+        ]
+        return len(drawing) == 1 and drawing[0].op in _KEYED
+
     def rewritten(self, name: str, way: _Way) -> str:
         """Returns the name of what takes the place of a function.
 
@@ -271,6 +282,13 @@ class _Rewriting:
         # The function's key, once there is one, and how many have been made of it.
         self._own_key = _KEY if way.takes_key else ""
         self._salts = itertools.count(NEXT_STEP + 1)
+        # A call around all that a function does, which XLA's programs have more of, makes no other
+        # key. What follows in a loop has a salt of its own.
+        self._hands_own_key_on = (
+            way.takes_key
+            and not way.hands_key_on
+            and functions.only_calls(definition.signature.name, way.at_random)
+        )
         # Of parts that all replicas call.
         self._salts_of_parts: dict[str, int] = {}
         # Whether the operation that is written anew rounds at random.
@@ -351,6 +369,8 @@ class _Rewriting:
 
     def _key_of_call(self, node: Any) -> str:
         """Returns the key of what a node calls; what all replicas call may have the same."""
+        if self._hands_own_key_on:
+            return self._key()
         name, part = f"{node.name}/{_KEY}", replica_part_in(attributes_in(node))
         if part is None:
             return self._following_key(next(self._salts), name)

@@ -106,9 +106,10 @@ class StepGraphs:
         # Whatever runs for several replicas at once, or in any order, has a key in which nothing
         # tells them apart, and `reset_ipu_seed` may ask for equal ones at any time.
         numerics = program.numerics.of_replicas(program.num_replicas)
-        self._is_rounded = program.num_replicas > 1 and (
+        self._is_at_random = (
             numerics.rounding is StochasticRoundingBehaviour.ON or _has_scopes_at_random(step)
         )
+        self._is_rounded = program.num_replicas > 1 and self._is_at_random
         self._use(step)
         # A gradient that depends on what steps write cannot be a result of the first part.
         bound = any(gradient.op.name in plan.sequential for gradient in self._gradients)
@@ -432,7 +433,10 @@ class StepGraphs:
         reduction = Reduction(method, self._num_steps, num_replicas)
         in_steps = self._execution is HostExecution.COMPILED_STEPS
         run, specs = _flat(self._as_run(function)), _outputs(function)
-        if count <= (_MAX_UNROLLED_STEPS if in_steps else 1):
+        # A loop and its unrolled turns have other keys by which they round at random, and
+        # TensorFlow's executor has a loop.
+        most = _MAX_UNROLLED_STEPS if in_steps and not self._is_at_random else 1
+        if count <= most:
             return unrolled(run, count, feeds, collect, reduction)
         at_once = not self._in_order and self._execution is not HostExecution.GRAPH_LOOP
         parallel_steps = _num_at_once() if at_once else 1
@@ -448,7 +452,8 @@ class StepGraphs:
         self, run: Run, feeds: Sequence[Any], collect: Sequence[Collect], *, compiled: bool
     ) -> list[Any]:
         num_replicas = self._program.num_replicas
-        if num_replicas == 1 and not compiled:
+        # What is a part of one XLA program anyway needs no call of its own.
+        if num_replicas == 1 and (self.is_one_program or not compiled):
             return run(feeds)
         # Element k of the data belongs to replica k mod R, in step k div R.
         parted = [tf.reshape(f, (-1, num_replicas, *f.shape[1:])) for f in feeds]

@@ -2,7 +2,7 @@
 
 For every `Sqrt`, TensorFlow builds MLIR passes when it lowers a program for XLA, which takes 4
 to 5 ms. Keras's Adam has two for each variable, one of which is of a scalar that is the same
-for all.
+for all. Not those of halves, each of which may be rounded at random for itself.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ def shared_roots() -> contextlib.AbstractContextManager[list[Replaced]]:
     first: dict[Hashable, tf.Tensor] = {}
 
     def known(inputs: Sequence[tf.Tensor], output: tf.Tensor) -> tf.Tensor | None:
-        if output.shape.rank != 0:
+        if output.shape.rank != 0 or output.dtype == tf.float16:
             return None
         found = first.setdefault((id(output.graph), _expression(inputs[0])), output)
         # Through an identity, so that what takes this root can be told from what takes the
@@ -39,7 +39,7 @@ def _expression(tensor: tf.Tensor) -> Hashable:
         return "Const", op.get_attr("value").SerializeToString()
     if op.type == "ReadVariableOp" and _is_only_read(op.inputs[0]):
         return op.type, op.inputs[0].ref()
-    if op.type in _DECIDED_BY_OPERANDS:
+    if op.type in _DECIDED_BY_OPERANDS and tensor.dtype != tf.float16:
         return op.type, tensor.dtype, *map(_expression, op.inputs)
     return tensor.ref()
 

@@ -43,6 +43,19 @@ def test_roots_of_arrays_are_left():
     np.testing.assert_array_equal(concrete(tf.constant([4.0, 9.0])), [[2.0, 3.0], [2.0, 3.0]])
 
 
+def test_roots_of_halves_are_left():
+    """Each may be rounded at random for itself, and so may what it is of."""
+
+    def both(x):
+        squares = [x * x for _ in range(2)]
+        wide = [tf.sqrt(tf.cast(square, tf.float32)) for square in squares]
+        return [tf.sqrt(squares[0]), tf.sqrt(squares[0])], wide
+
+    concrete, found = traced(both, tf.TensorSpec((), tf.float16))
+    assert not found
+    np.testing.assert_array_equal(concrete(tf.constant(3.0, tf.float16)), [[3.0, 3.0]] * 2)
+
+
 def test_a_variable_that_was_written_between_has_another_root():
     value = tf.Variable(4.0)
 
