@@ -139,7 +139,9 @@ def tensorflow_files(folder):
         tf1.saved_model.simple_save(
             session, str(folder / "simple"), {"x": given}, {"y": given + value}
         )
-        tf1.summary.FileWriter(folder / "events").close()
+        writer = tf1.summary.FileWriter(folder / "events")
+        writer.add_summary(tf1.Summary(), 0)
+        writer.close()
     loaded = tf.saved_model.load(folder / "simple")
     found["simple"] = float(loaded.signatures["serving_default"](tf.zeros([]))["y"])
     found["last"] = [Path(path).name for path in saver.last_checkpoints]
