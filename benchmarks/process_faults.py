@@ -25,7 +25,8 @@ LAUNCHERS = {
 }
 # Lines that say why: of the process itself, of the launcher, and of MPICH.
 SAID = re.compile(
-    r"rank \d of \d (?:failed: |was killed).*|poprun: instance .*|=   (?:PID|EXIT CODE:) .*|"
+    r"rank \d of \d (?:failed: |was killed|and all others).*|poprun: instance .*|"
+    r"=   (?:PID|EXIT CODE:) .*|"
     r".*[Bb]roken pipe.*|YOUR APPLICATION TERMINATED .*|no word from .*|processes do .*|"
     r"rank \d has ended .*"
 )

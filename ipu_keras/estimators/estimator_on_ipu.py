@@ -29,6 +29,7 @@ from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_run_config import RunConfig
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.summary_ops import ipu_compile_summary
+from ipu_keras.processes.checkpoints import written_once
 from ipu_keras.scopes import ipu_scope
 from ipu_keras.settings.arguments import noted, positive_integer, positive_or_none
 from ipu_keras.settings.config_tree import has_options_of
@@ -649,15 +650,20 @@ class EstimatorOnIpu(ABC):
         checkpoint: str | None,
         strip_default_attrs: bool = True,
     ) -> str:
-        return saved_models.write(
-            folder,
-            receivers,
-            self._exported,
-            checkpoint or self._required_checkpoint(),
-            assets_extra=assets or {},
-            as_text=as_text,
-            strip_default_attrs=strip_default_attrs,
-        )
+        checkpoint = checkpoint or self._required_checkpoint()
+
+        def write() -> str:
+            return saved_models.write(
+                folder,
+                receivers,
+                self._exported,
+                checkpoint,
+                assets_extra=assets or {},
+                as_text=as_text,
+                strip_default_attrs=strip_default_attrs,
+            )
+
+        return written_once(os.path.join(folder, ":export"), write)
 
     def _required_checkpoint(self) -> str:
         found = self.latest_checkpoint()

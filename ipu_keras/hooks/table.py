@@ -95,7 +95,19 @@ TENSORFLOW = (
         since="the first `distributed_batch_norm`, which replicated programs enter",
     ),
     _saves("tensorflow.python.checkpoint.checkpoint.TrackableSaver", "save"),
+    _saves("tensorflow.python.checkpoint.async_checkpoint_helper.AsyncCheckpointHelper", "save"),
+    _saves("tensorflow.python.checkpoint.async_checkpoint_helper.AsyncCheckpointHelper", "_write"),
     _saves("tensorflow.compat.v1.train.Saver", "save"),
+    _saves("tensorflow.python.saved_model.save", "save_and_return_nodes"),
+    *(
+        _saves("tensorflow.compat.v1.saved_model.Builder", name)
+        for name in ("__init__", "add_meta_graph", "add_meta_graph_and_variables", "save")
+    ),
+    Hook(
+        owner="tensorflow.compat.v1.summary.FileWriter",
+        name="__init__",
+        reason="processes that train together write events into files of their own",
+    ),
     _saves(
         "tensorflow.python.checkpoint.checkpoint_management", "update_checkpoint_state_internal"
     ),
@@ -175,6 +187,7 @@ KERAS = (
     _saves("keras._tf_keras.keras.models", "save_model"),
     _saves("keras.src.saving.saving_api", "save_weights"),
     _saves("keras.saving", "save_weights"),
+    _saves("keras.Model", "export"),
     _saves("keras.callbacks.BackupAndRestore", "_save_model"),
     _saves("keras.callbacks.BackupAndRestore", "on_train_end"),
     Hook(

@@ -1,5 +1,7 @@
 """Says which process of this machine was killed; MPICH's launcher kills the others at once.
 
+It says so too where the launcher is gone, as when nobody reads what it prints.
+
 It is also run by its path, as a small process into which nothing of a program is loaded.
 """
 
@@ -10,7 +12,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# By MPICH's and Open MPI's names.
+_LAUNCHERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun")
 
 
 def watched(name: str, local: Any, rank: int, size: int) -> Callable[[], None]:
@@ -70,6 +76,7 @@ def _start(listener: socket.socket, count: int, size: int) -> None:
 
 def main(listener: socket.socket, count: int, size: int) -> None:
     """Waits for the first process that ends, and says which it is if it sent no farewell."""
+    launcher = found_launcher()
     # The first end is told first, also when the launcher has killed all others before this
     # process wakes up. `select` and `poll` do not know the order.
     ready = select.epoll()
@@ -82,10 +89,50 @@ def main(listener: socket.socket, count: int, size: int) -> None:
     os.close(sys.stdout.fileno())
     ((number, _),) = ready.poll(maxevents=1)
     connection, rank = of[number]
+    if launcher is not None and launcher.is_gone():
+        # With it went what leads from the processes' outputs to anybody.
+        said = f"rank {rank} of {size} and all others end, as their launcher has ended: nobody "
+        _tell(launcher.errors, f"{said}reads its output any longer, or it was killed\n")
     # Where one says farewell all end, or the launcher kills those that do not.
-    if not connection.recv(1):
+    elif not connection.recv(1):
         said = f"rank {rank} of {size} was killed, or has ended without a word; all end\n"
-        os.write(sys.stderr.fileno(), said.encode())
+        _tell(sys.stderr.fileno(), said)
+
+
+def _tell(file: int, said: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads that either
+        os.write(file, said.encode())
+
+
+class Launcher(NamedTuple):
+    """The launcher of the processes of this machine.
+
+    Args:
+        process: A file of the kernel's that can be read when the process has ended.
+        errors: Its standard error.
+    """
+
+    process: int
+    errors: int
+
+    def is_gone(self) -> bool:
+        """Whether it has ended."""
+        return bool(select.select([self.process], [], [], 0)[0])
+
+
+def found_launcher() -> Launcher | None:
+    """Returns the launcher among the ancestors of this process; `None` on another machine."""
+    number = os.getppid()
+    with contextlib.suppress(OSError):  # it may be another user's, or have a socket there
+        while number > 1:
+            before, _, after = Path(f"/proc/{number}/stat").read_text().rpartition(")")
+            if before.partition("(")[2] in _LAUNCHERS:
+                # A file is written at its end, as others write it too, and a terminal must not
+                # become that of this session.
+                flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY
+                return Launcher(os.pidfd_open(number), os.open(f"/proc/{number}/fd/2", flags))
+            number = int(after.split()[1])
+    return None
 
 
 if __name__ == "__main__":

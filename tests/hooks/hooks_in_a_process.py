@@ -220,6 +220,43 @@ def checkpoints():
     return files_of(use)
 
 
+def asynchronous_checkpoints():
+    def use(folder):
+        checkpoint = tf.train.Checkpoint(it=tf.Variable(1.0))
+        options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+        checkpoint.save(folder / "of", options)
+        checkpoint.write(folder / "other", options)
+        checkpoint.sync()
+
+    return files_of(use)
+
+
+def exports():
+    return files_of(lambda folder: tf.saved_model.save(tf.Module(), folder / "of"))
+
+
+def exported_model():
+    return files_of(lambda folder: model().export(folder / "of", verbose=False))
+
+
+def exported_session():
+    def use(folder):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as one:
+            x = tf.compat.v1.placeholder(tf.float32)
+            path = str(folder / "of")
+            tf.compat.v1.saved_model.simple_save(one, path, {"x": x}, {"y": x + 1.0})
+
+    return files_of(use)
+
+
+def event_files():
+    """How many parts the name of a file has."""
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
+        tf.compat.v1.summary.FileWriter(folder, filename_suffix=".of").close()
+        (name,) = os.listdir(folder)
+        return [name.count("."), name.endswith(".of")]
+
+
 def session_checkpoints():
     def use(folder):
         with tf.Graph().as_default(), tf.compat.v1.Session() as one:
@@ -243,6 +280,17 @@ EXERCISES = {
     "on_train_end": backups,
     "makedirs": folders,
     "tensorflow.compat.v1.train.Saver.save": session_checkpoints,
+    "tensorflow.compat.v1.saved_model.Builder.save": exported_session,
+    "tensorflow.compat.v1.saved_model.Builder.__init__": exported_session,
+    "add_meta_graph": exported_session,
+    "add_meta_graph_and_variables": exported_session,
+    "save_and_return_nodes": exports,
+    "export": exported_model,
+    "tensorflow.compat.v1.summary.FileWriter.__init__": event_files,
+    "_write": asynchronous_checkpoints,
+    "tensorflow.python.checkpoint.async_checkpoint_helper.AsyncCheckpointHelper.save": (
+        asynchronous_checkpoints
+    ),
     "save": checkpoints,
     "update_checkpoint_state_internal": checkpoints,
     "_device_parsing_cache": device_scope,

@@ -90,6 +90,9 @@ def keras_files(folder):
     path = str(folder / "made" / "{epoch}.weights.h5")
     fit(model, 2, [keras.callbacks.ModelCheckpoint(path, save_weights_only=True)])
     saved("made/2.weights.h5", weights)
+    model.layers[1].bias.assign([hvd.rank(), 0.0])
+    model.export(folder / "of.tflite", "litert", verbose=False)
+    saved("of.tflite", bias_of_lite)
     found["errors"] = []
     # The last one has no place for a file.
     for path in (folder / "missing" / "of.keras", folder / "made.keras"):
@@ -99,6 +102,14 @@ def keras_files(folder):
         except OSError as error:
             found["errors"].append(str(error).replace(str(folder), ""))
     return found
+
+
+def bias_of_lite(path):
+    interpreter = tf.lite.Interpreter(str(path))
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], np.zeros((1, 4), "f4"))
+    interpreter.invoke()
+    return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])[0, 0]
 
 
 def tensorflow_files(folder):
@@ -113,6 +124,8 @@ def tensorflow_files(folder):
     found = {"objects": float(variable), "paths": [Path(path).name for path in paths]}
     written = tf.train.Checkpoint(it=variable).write(str(folder / "written"))
     found["written"] = Path(written).name
+    found["threads"] = in_threads(folder / "threads")
+    found["exported"] = exported(variable, folder / "exported")
     with tf.Graph().as_default(), tf1.Session() as session:
         value = tf1.get_variable("value", initializer=hvd.rank() + 1.0)
         session.run(tf1.global_variables_initializer())
@@ -122,9 +135,42 @@ def tensorflow_files(folder):
         session.run(value.assign(0.0))
         saver.restore(session, path)
         found["session"] = float(session.run(value))
+        given = tf1.placeholder(tf.float32, [])
+        tf1.saved_model.simple_save(
+            session, str(folder / "simple"), {"x": given}, {"y": given + value}
+        )
+        writer = tf1.summary.FileWriter(folder / "events")
+        writer.add_summary(tf1.Summary(), 0)
+        writer.close()
+    loaded = tf.saved_model.load(folder / "simple")
+    found["simple"] = float(loaded.signatures["serving_default"](tf.zeros([]))["y"])
     found["last"] = [Path(path).name for path in saver.last_checkpoints]
     found["latest"] = Path(tf.train.latest_checkpoint(folder)).name
     return found
+
+
+def in_threads(folder):
+    """What is read of the second checkpoint that TensorFlow may write in a thread."""
+    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+    variable = tf.Variable(hvd.rank() + 1.0)
+    checkpoint = tf.train.Checkpoint(it=variable)
+    paths = [checkpoint.save(folder / "of", options) for _ in range(2)]
+    # Between the call and the thread, one process might go on to something else.
+    hvd.allreduce(tf.ones([]))
+    checkpoint.sync()
+    return float(tf.train.load_variable(paths[-1], "it/.ATTRIBUTES/VARIABLE_VALUE"))
+
+
+def exported(variable, folder):
+    """What a SavedModel returns that was written twice."""
+    module = tf.Module()
+    module.variable, module.f = variable, tf.function(lambda: tf.identity(variable))
+    for more in (0.0, 1.0):
+        variable.assign(hvd.rank() + more)
+        module.f()
+        tf.saved_model.save(module, folder)
+    loaded = tf.saved_model.load(folder)
+    return float(loaded.f())
 
 
 def popart_files(folder):

@@ -41,6 +41,7 @@ def test_files_of_keras(files):
         "as_folder": 1.0,
         "first.weights.h5": 1.0,
         "made/2.weights.h5": 5.0,
+        "of.tflite": 0.0,
     }
     why = "A file is written into a folder that exists. Received: path='/missing/of.keras', and "
     why += "there is no folder '/missing'"
@@ -59,16 +60,20 @@ def test_files_of_keras(files):
 
 
 def test_checkpoints_of_tensorflow(files):
-    _, (_, found, _) = files
+    folder, (_, found, _) = files
     expected = {
         "objects": 1.0,
         "paths": ["ckpt-1", "ckpt-2"],
         "written": "written",
+        "threads": 1.0,
+        "exported": 1.0,
+        "simple": 1.0,
         "session": 1.0,
         "last": ["session-1", "session-2"],
         "latest": "session-2",
     }
     assert found == (expected, expected)
+    assert len([*(folder / "events").iterdir()]) == 2
 
 
 def test_models_of_popart(files):

@@ -121,3 +121,15 @@ def test_a_process_that_is_killed_is_named_without_poprun(tmp_path):
     _, said = run(2, tmp_path / "of", "killed", fails=True)
     assert "rank 1 of 2 was killed, or has ended without a word; all end" in said
     assert "rank 0 of 2" not in said
+
+
+def test_it_is_said_without_poprun_that_nobody_reads_the_output(tmp_path):
+    command = [*MPIRUN, "2", sys.executable, SCRIPT, tmp_path, "prints"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+    assert " of 2 and all others end, as their launcher has ended: nobody reads its output" in said
+    found = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True)
+    assert found.stdout == ""

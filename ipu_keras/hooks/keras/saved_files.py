@@ -44,6 +44,22 @@ def surround_writing(
 
         return save
 
+    def exporting(original: Callable) -> Callable:
+        def export(model, filepath, format="tf_saved_model", verbose=None, *args, **kwargs):
+            # SavedModels are TensorFlow's to write.
+            if not concerns() or format == "tf_saved_model" or not _is_local(filepath):
+                return original(model, filepath, format, verbose, *args, **kwargs)
+            # It would say the other path.
+            write(
+                os.fspath(filepath),
+                lambda new: original(model, new, format, False, *args, **kwargs),
+            )
+            if verbose is not False:
+                print(f"Saved artifact at '{filepath}'.")
+            return None
+
+        return export
+
     def backing_up(original: Callable) -> Callable:
         def _save_model(self):
             if not concerns() or not _is_local(self.backup_dir):
@@ -75,6 +91,7 @@ def surround_writing(
     again = (keras.saving, keras.models, tf_keras_models())
     install(saving_functions(), "save_model", saving, also=again)
     install(saving_functions(), "save_weights", saving, also=[keras.saving])
+    install(keras.Model, "export", exporting)
     install(backup_class(), "_save_model", backing_up)
     install(backup_class(), "on_train_end", ending)
     install(file_functions(), "makedirs", making)

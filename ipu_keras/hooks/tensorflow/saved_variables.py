@@ -1,5 +1,6 @@
 """What TensorFlow writes: checkpoints of objects and of sessions, and which is the last one."""
 
+import copy
 import os
 import time
 from collections.abc import Callable
@@ -9,7 +10,11 @@ import tensorflow as tf
 
 from ipu_keras.hooks.installation import install
 from ipu_keras.internals.tensorflow.functions import is_trace
-from ipu_keras.internals.tensorflow.saved_checkpoints import checkpoint_records, object_saver
+from ipu_keras.internals.tensorflow.saved_checkpoints import (
+    asynchronous_saver,
+    checkpoint_records,
+    object_saver,
+)
 
 
 def surround_checkpoints(
@@ -55,6 +60,18 @@ def surround_checkpoints(
 
         return save
 
+    def saving_at_once(original: Callable) -> Callable:
+        def save(self, save_path, options=None):
+            if not concerns():
+                return original(self, save_path, options)
+            # In a thread it would be written, or be waited for, at another time in each process.
+            self.sync()
+            at_once = copy.copy(options) or tf.train.CheckpointOptions()
+            at_once.experimental_enable_async_checkpoint = False
+            return getattr(self.checkpointer(), original.__name__)(save_path, at_once)
+
+        return save
+
     def recording(original: Callable) -> Callable:
         def update_checkpoint_state_internal(save_dir, *args, **kwargs):
             if not concerns():
@@ -66,6 +83,8 @@ def surround_checkpoints(
         return update_checkpoint_state_internal
 
     install(object_saver(), "save", saving_objects)
+    for name in ("save", "_write"):
+        install(asynchronous_saver(), name, saving_at_once)
     install(tf.compat.v1.train.Saver, "save", saving_sessions)
     install(checkpoint_records(), "update_checkpoint_state_internal", recording)
 

@@ -9,6 +9,18 @@ _SAVER = PrivateName(
     "TrackableSaver",
     Class(members={"save": Function("self", "file_prefix")}),
 )
+_ASYNCHRONOUS = PrivateName(
+    "tensorflow.python.checkpoint.async_checkpoint_helper",
+    "AsyncCheckpointHelper",
+    Class(
+        members={
+            "save": Function("self", "save_path", "options"),
+            "_write": Function("self", "save_path", "options"),
+            "checkpointer": Function("self"),
+            "sync": Function("self"),
+        }
+    ),
+)
 _RECORDS = PrivateName(
     "tensorflow.python.checkpoint",
     "checkpoint_management",
@@ -19,6 +31,11 @@ _RECORDS = PrivateName(
 def object_saver() -> Any:
     """Returns the class whose `save` writes all variables of a `tf.train.Checkpoint`."""
     return _SAVER.get()
+
+
+def asynchronous_saver() -> Any:
+    """Returns the class that writes checkpoints in a thread, where their options say so."""
+    return _ASYNCHRONOUS.get()
 
 
 def checkpoint_records() -> Any:

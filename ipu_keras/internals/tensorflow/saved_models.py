@@ -1,11 +1,11 @@
-"""What SavedModels say of the results of a graph, as estimators described it.
+"""What SavedModels say of the results of a graph, as estimators described it, and what writes them.
 
 TensorFlow has kept these classes and functions under no public name.
 """
 
 from typing import Any
 
-from ipu_keras.internals.forms import Class, Function, PrivateName
+from ipu_keras.internals.forms import Class, Function, Module, PrivateName
 
 _OUTPUT_MODULE = "tensorflow.python.saved_model.model_utils.export_output"
 _FUNCTION_MODULE = "tensorflow.python.saved_model.model_utils.export_utils"
@@ -36,6 +36,11 @@ _SIGNATURES = PrivateName(
         keywords=("serving_only",),
     ),
 )
+_WRITING = PrivateName(
+    "tensorflow.python.saved_model",
+    "save",
+    Module(save_and_return_nodes=Function("obj", "export_dir")),
+)
 
 # What users' model functions make and compare with, so they are the classes themselves.
 ExportOutput: Any = _OUTPUT.get()
@@ -56,3 +61,8 @@ def signatures_of(
 ) -> Any:
     """Returns the `SignatureDef` of each output, for whatever is fed."""
     return _SIGNATURES.get()(receiver_tensors, outputs, alternatives, serving_only=serving_only)
+
+
+def writing_module() -> Any:
+    """Returns the module in which `tf.saved_model.save` looks up what writes an object."""
+    return _WRITING.get()
