@@ -3,13 +3,15 @@
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import (
     MODEL_PASSES,
     READING_PASSES,
+    WRITING_PASSES,
     after_passes,
     estimate_cycles,
     merge_sums,
@@ -18,7 +20,7 @@ from ipu_keras.cost.passes import (
 )
 from ipu_keras.cost.pipeline.schedule import PipelinePlan, overlap
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.ir import Graph, LayeredStep
+from ipu_keras.ir import Graph, LayeredStep, Op
 from ipu_keras.machine.target import Target
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -26,6 +28,10 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 # Share of an IPU's memory that a split may fill: code and what is fullest on one tile need the
 # rest. Source: 894 of 940.6 MB for values and code (auto-pipelining of ipu_tensorflow_addons).
 USABLE_SHARE = 894 / 940.6
+
+_AFTER_WRITING = READING_PASSES[len(WRITING_PASSES) :]
+
+_Staged = TypeVar("_Staged", Op, ComputeSet)
 
 # Whole pipelines that are modelled in search of one that fits: each takes seconds.
 _MOST_TRIED = 4
@@ -131,12 +137,12 @@ def balanced_pipeline(
     options: CostOptions,
 ) -> BalancedPipeline:
     """Models the layers of a step, balances stages of them, and models the pipelines these make."""
-    layers = layer_costs(step, target, options)
+    programs = LayeredPrograms(step, target)
+    layers = layer_costs(programs, options)
     pipelines = Pipelines(
-        step,
+        programs,
         layers,
         num_stages,
-        target=target,
         schedule=schedule,
         training=training,
         options=options,
@@ -144,21 +150,54 @@ def balanced_pipeline(
     return BalancedPipeline(layers=layers, before=pipelines.even(), after=pipelines.balanced)
 
 
+class LayeredPrograms:
+    """The compute sets of a step, written out once for all splits of its layers into stages."""
+
+    def __init__(self, step: LayeredStep, target: Target):
+        self.step, self.target = step, target
+        # Branches are compared by their cycles, on which any option may have an effect.
+        self._has_branches = any(op.kind == "conditional" for op in step.graph.walk())
+        # After the first passes, by options, which have no hash.
+        self._written: list[tuple[CostOptions | str | None, ModelledProgram]] = []
+
+    def by_layer(self, options: CostOptions) -> ModelledProgram:
+        """Returns the program of a pipeline after `WRITING_PASSES`, with a stage for each layer."""
+        assert options.pipeline is not None, "scopes of shards count where there is none"
+        effective = options if self._has_branches else options.dtype
+        for known, written in self._written:
+            if known == effective:
+                return replace(written, options=options)
+        written = after_passes(
+            WRITING_PASSES,
+            ModelledProgram(name="", graph=self.step.graph, target=self.target, options=options),
+        )
+        self._written.append((effective, written))
+        return written
+
+    def in_stages(self, ends: Sequence[int], options: CostOptions) -> ModelledProgram:
+        """Returns the same with the stages of a split."""
+        written, stages = self.by_layer(options), _stages_of_layers(ends)
+        return replace(
+            written,
+            graph=_in_stages(written.graph, stages),
+            program=_program_in_stages(written.program, stages),
+        )
+
+
 class Pipelines:
     """Models the pipelines that splits of a step's layers make, each split once."""
 
     def __init__(
         self,
-        step: LayeredStep,
+        programs: LayeredPrograms,
         layers: Sequence[LayerCost],
         num_stages: int,
         *,
-        target: Target,
         schedule: PipelineSchedule,
         training: bool,
         options: CostOptions,
     ):
-        self._step, self._layers, self._target = step, layers, target
+        self._programs, self._layers, self._target = programs, layers, programs.target
         self._stashes = _stashes(num_stages, schedule, training=training)
         count = num_micro_batches(num_stages, schedule, training=training)
         self._options = replace(
@@ -216,7 +255,7 @@ class Pipelines:
         return not self._balance(layers, usable_share=1.0).fits
 
     def _balance(self, layers: Sequence[LayerCost], usable_share: float) -> Split:
-        together = self._step.together
+        together = self._programs.step.together
         return balance(
             layers, self._stashes, self._target, together=together, usable_share=usable_share
         )
@@ -224,15 +263,8 @@ class Pipelines:
     def planned(self, ends: tuple[int, ...]) -> PlannedSplit:
         """Models the pipeline that a split makes: layer k of the trace is in stage k's scope."""
         if ends not in self._found:
-            read = after_passes(
-                READING_PASSES,
-                ModelledProgram(
-                    name="",
-                    graph=graph_in_stages(self._step.graph, ends),
-                    target=self._target,
-                    options=self._options,
-                ),
-            )
+            written = self._programs.in_stages(ends, self._options)
+            read = after_passes(_AFTER_WRITING, written)
             self._found[ends] = read, _planned(read, ends)
         return self._found[ends][1]
 
@@ -243,7 +275,9 @@ class Pipelines:
 
     def _even_is_near(self, best: Split, fits: bool) -> bool:
         if any(
-            first < end <= last for first, last in self._step.together for end in self._even_ends
+            first < end <= last
+            for first, last in self._programs.step.together
+            for end in self._even_ends
         ):
             return False
         even = split_at(self._layers, self._even_ends, self._stashes, self._target)
@@ -269,23 +303,34 @@ def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: 
     return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
 
 
-def graph_in_stages(graph: Graph, ends: Sequence[int]) -> Graph:
-    """Returns a graph of layers, each in the scope of a stage, with those of a split instead."""
+def _stages_of_layers(ends: Sequence[int]) -> Mapping[int, int]:
+    """Returns the stage of each layer."""
     starts = (0, *ends)
-    return _in_stages(
-        graph, {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
-    )
+    return {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
 
 
 def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
     """Returns a graph whose layers were stages, with the stage of each layer."""
     return replace(
         graph,
-        ops=tuple(
-            one if one.stage is None else replace(one, stage=stages[one.stage]) for one in graph.ops
-        ),
+        ops=tuple(_in_stage(one, stages) for one in graph.ops),
         functions={name: _in_stages(each, stages) for name, each in graph.functions.items()},
     )
+
+
+def _program_in_stages(program: FlatProgram, stages: Mapping[int, int]) -> FlatProgram:
+    """Returns the same of a program."""
+
+    def placed(one: ComputeSet) -> ComputeSet:
+        body = None if one.body is None else _program_in_stages(one.body, stages)
+        ops = tuple(_in_stage(op, stages) for op in one.ops)
+        return replace(_in_stage(one, stages), ops=ops, body=body)
+
+    return replace(program, compute_sets=tuple(map(placed, program.compute_sets)))
+
+
+def _in_stage(one: _Staged, stages: Mapping[int, int]) -> _Staged:
+    return one if one.stage is None else replace(one, stage=stages[one.stage])
 
 
 def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
@@ -297,17 +342,16 @@ def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> 
     ).stash_counts
 
 
-def layer_costs(step: LayeredStep, target: Target, options: CostOptions) -> tuple[LayerCost, ...]:
+def layer_costs(programs: LayeredPrograms, options: CostOptions) -> tuple[LayerCost, ...]:
     """Models the layers of a step, as if each were a stage by itself."""
+    step = programs.step
     # Sequential takes any number of micro-batches, and has no stashes, which depend on the
     # split.
     each = Pipeline(
         device_mapping=tuple(range(max(step.num_layers, 2))), schedule=PipelineSchedule.Sequential
     )
-    model = ModelledProgram(
-        name="", graph=step.graph, target=target, options=replace(options, pipeline=each)
-    )
-    passes = (*READING_PASSES, place_on_ipus, merge_sums, reuse_memory, estimate_cycles)
+    model = programs.by_layer(replace(options, pipeline=each))
+    passes = (*_AFTER_WRITING, place_on_ipus, merge_sums, reuse_memory, estimate_cycles)
     return _summed(after_passes(passes, model), step.num_layers)
 
 
