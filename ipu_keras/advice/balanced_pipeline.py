@@ -1,9 +1,8 @@
 """Finds which layers go into which stage, so that the slowest stage takes the least."""
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
@@ -30,8 +29,6 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 USABLE_SHARE = 894 / 940.6
 
 _AFTER_WRITING = READING_PASSES[len(WRITING_PASSES) :]
-
-_Staged = TypeVar("_Staged", Op, ComputeSet)
 
 # Whole pipelines that are modelled in search of one that fits: each takes seconds.
 _MOST_TRIED = 4
@@ -176,11 +173,9 @@ class LayeredPrograms:
 
     def in_stages(self, ends: Sequence[int], options: CostOptions) -> ModelledProgram:
         """Returns the same with the stages of a split."""
-        written, stages = self.by_layer(options), _stages_of_layers(ends)
+        written, staged = self.by_layer(options), _Staged(ends)
         return replace(
-            written,
-            graph=_in_stages(written.graph, stages),
-            program=_program_in_stages(written.program, stages),
+            written, graph=staged.graph(written.graph), program=staged.program(written.program)
         )
 
 
@@ -303,34 +298,42 @@ def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: 
     return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
 
 
-def _stages_of_layers(ends: Sequence[int]) -> Mapping[int, int]:
-    """Returns the stage of each layer."""
-    starts = (0, *ends)
-    return {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
+class _Staged:
+    """Gives what is in the scopes of layers the stages of a split instead."""
 
+    def __init__(self, ends: Sequence[int]):
+        starts = (0, *ends)
+        self._stages: dict[int | None, int | None] = {
+            layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)
+        }
+        self._stages[None] = None
+        # By the identity of those in the scopes of layers, which a graph and its program share.
+        self._ops: dict[int, Op] = {}
 
-def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
-    """Returns a graph whose layers were stages, with the stage of each layer."""
-    return replace(
-        graph,
-        ops=tuple(_in_stage(one, stages) for one in graph.ops),
-        functions={name: _in_stages(each, stages) for name, each in graph.functions.items()},
-    )
+    def graph(self, graph: Graph) -> Graph:
+        return replace(
+            graph,
+            ops=tuple(map(self._op, graph.ops)),
+            functions={name: self.graph(each) for name, each in graph.functions.items()},
+        )
 
+    def program(self, program: FlatProgram) -> FlatProgram:
+        return replace(program, compute_sets=tuple(map(self._compute_set, program.compute_sets)))
 
-def _program_in_stages(program: FlatProgram, stages: Mapping[int, int]) -> FlatProgram:
-    """Returns the same of a program."""
+    def _compute_set(self, one: ComputeSet) -> ComputeSet:
+        return replace(
+            one,
+            stage=self._stages[one.stage],
+            ops=tuple(map(self._op, one.ops)),
+            body=None if one.body is None else self.program(one.body),
+        )
 
-    def placed(one: ComputeSet) -> ComputeSet:
-        body = None if one.body is None else _program_in_stages(one.body, stages)
-        ops = tuple(_in_stage(op, stages) for op in one.ops)
-        return replace(_in_stage(one, stages), ops=ops, body=body)
-
-    return replace(program, compute_sets=tuple(map(placed, program.compute_sets)))
-
-
-def _in_stage(one: _Staged, stages: Mapping[int, int]) -> _Staged:
-    return one if one.stage is None else replace(one, stage=stages[one.stage])
+    def _op(self, op: Op) -> Op:
+        if op.stage is None:
+            return op
+        if id(op) not in self._ops:
+            self._ops[id(op)] = replace(op, stage=self._stages[op.stage])
+        return self._ops[id(op)]
 
 
 def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
