@@ -27,7 +27,7 @@ import ipu_keras
 from ipu_keras.config import IPUConfig
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.pipelining_ops import PipelineSchedule
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 
 PROGRAMS = Path(__file__).resolve().parent / "hardware" / "programs.csv"
 

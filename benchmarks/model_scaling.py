@@ -28,7 +28,7 @@ from ipu_keras import profile
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.tracing import traced_for_xla
 from ipu_keras.tracing.hlo import hlo_graph
 

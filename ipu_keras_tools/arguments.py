@@ -5,7 +5,6 @@ down once more.
 """
 
 import argparse
-import importlib.metadata
 from collections.abc import Callable
 
 from ipu_keras_tools.option_values import (
@@ -122,7 +121,10 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
 
     def __call__(self, parser, *_):
-        print_text(f"{parser.prog} {importlib.metadata.version(parser.prog)}")
+        # Its own import takes as long as the parser with all commands.
+        from importlib.metadata import version
+
+        print_text(f"{parser.prog} {version(parser.prog)}")
         parser.exit()
 
 

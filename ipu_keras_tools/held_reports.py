@@ -11,9 +11,9 @@ import ipu_keras
 from ipu_keras.advice.budgets import Limits, Remedy
 from ipu_keras.internals.keras.backend import number_names_anew
 from ipu_keras.keras.model_profile import remedies_of
-from ipu_keras.report import Report
 from ipu_keras.report.compared import Compared, compared
 from ipu_keras.report.difference import difference
+from ipu_keras.report.report import Report
 from ipu_keras.report.summary import short_summary
 from ipu_keras_tools.baseline_files import read_baseline, write_baseline
 from ipu_keras_tools.budget import Budget

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import ipu_keras
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras_tools.refusals import ONNX
 from ipu_keras_tools.results import UsageError

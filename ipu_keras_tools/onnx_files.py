@@ -13,7 +13,8 @@ from ipu_keras.machine.target import VERSIONS
 from ipu_keras.popart.files.loading import load
 from ipu_keras.popart.model.data_types import name_of
 from ipu_keras.popart.model.graph import GraphInput
-from ipu_keras.report import Choice, Report, WhatIf
+from ipu_keras.report.report import Report
+from ipu_keras.report.what_if import Choice, WhatIf
 from ipu_keras_tools.results import UsageError
 from ipu_keras_tools.subjects import spec_of
 

@@ -14,7 +14,7 @@ import ipu_keras
 from ipu_keras.config import IPUConfig, reset_ipu_configuration
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.target import TARGETS, Target
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 
 
 def hardware(tile_bytes: int) -> Target:

@@ -314,6 +314,10 @@ FUNCTION_LEVEL_IMPORTS = {
         "pandas",
     ): "is of the extra `report`, which not every user installs",
     (
+        "ipu_keras_tools.arguments",
+        "importlib.metadata.version",
+    ): "takes as long as the parser with all commands, and is for `--version`",
+    (
         "ipu_keras_tools.modelling",
         "ipu_keras_tools.onnx_files",
     ): "is for ONNX models, and needs what not every user installs",
@@ -328,7 +332,7 @@ FUNCTION_LEVEL_IMPORTS = {
     (
         "ipu_keras_tools.results",
         "ipu_keras.report.text.printable",
-    ): "takes half a second, and few texts have what it is needed for",
+    ): "imports Rich, and few texts have what it is needed for",
     (
         "ipu_keras_tools.refusals",
         "ipu_keras.store.atomic_files.check_place",

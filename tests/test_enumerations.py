@@ -36,8 +36,8 @@ from ipu_keras.popart.options.option import Effect
 from ipu_keras.profiling.configured_options import configured_target
 from ipu_keras.program import OutfeedMode, Pipeline
 from ipu_keras.program.compilation_history import Signature, differences
-from ipu_keras.report import Report
 from ipu_keras.report.html_pipeline import pipeline_picture
+from ipu_keras.report.report import Report
 from ipu_keras.report.rows import group
 from ipu_keras.settings.enumerations import SyntheticDataCategory
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method

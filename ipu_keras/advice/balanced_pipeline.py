@@ -1,15 +1,16 @@
 """Finds which layers go into which stage, so that the slowest stage takes the least."""
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.cost.cost_options import CostOptions
-from ipu_keras.cost.flat.compute_sets import FlatProgram, Value
+from ipu_keras.cost.flat.compute_sets import ComputeSet, FlatProgram, Value
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import (
     MODEL_PASSES,
     READING_PASSES,
+    WRITING_PASSES,
     after_passes,
     estimate_cycles,
     merge_sums,
@@ -18,7 +19,7 @@ from ipu_keras.cost.passes import (
 )
 from ipu_keras.cost.pipeline.schedule import PipelinePlan, overlap
 from ipu_keras.cost.pipeline.shards import COPY_FAMILY
-from ipu_keras.ir import Graph, LayeredStep
+from ipu_keras.ir import Graph, LayeredStep, Op
 from ipu_keras.machine.target import Target
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -26,6 +27,8 @@ from ipu_keras.settings.pipeline_choices import PipelineSchedule
 # Share of an IPU's memory that a split may fill: code and what is fullest on one tile need the
 # rest. Source: 894 of 940.6 MB for values and code (auto-pipelining of ipu_tensorflow_addons).
 USABLE_SHARE = 894 / 940.6
+
+_AFTER_WRITING = READING_PASSES[len(WRITING_PASSES) :]
 
 # Whole pipelines that are modelled in search of one that fits: each takes seconds.
 _MOST_TRIED = 4
@@ -131,12 +134,12 @@ def balanced_pipeline(
     options: CostOptions,
 ) -> BalancedPipeline:
     """Models the layers of a step, balances stages of them, and models the pipelines these make."""
-    layers = layer_costs(step, target, options)
+    programs = LayeredPrograms(step, target)
+    layers = layer_costs(programs, options)
     pipelines = Pipelines(
-        step,
+        programs,
         layers,
         num_stages,
-        target=target,
         schedule=schedule,
         training=training,
         options=options,
@@ -144,21 +147,52 @@ def balanced_pipeline(
     return BalancedPipeline(layers=layers, before=pipelines.even(), after=pipelines.balanced)
 
 
+class LayeredPrograms:
+    """The compute sets of a step, written out once for all splits of its layers into stages."""
+
+    def __init__(self, step: LayeredStep, target: Target):
+        self.step, self.target = step, target
+        # Branches are compared by their cycles, on which any option may have an effect.
+        self._has_branches = any(op.kind == "conditional" for op in step.graph.walk())
+        # After the first passes, by options, which have no hash.
+        self._written: list[tuple[CostOptions | str | None, ModelledProgram]] = []
+
+    def by_layer(self, options: CostOptions) -> ModelledProgram:
+        """Returns the program of a pipeline after `WRITING_PASSES`, with a stage for each layer."""
+        assert options.pipeline is not None, "scopes of shards count where there is none"
+        effective = options if self._has_branches else options.dtype
+        for known, written in self._written:
+            if known == effective:
+                return replace(written, options=options)
+        written = after_passes(
+            WRITING_PASSES,
+            ModelledProgram(name="", graph=self.step.graph, target=self.target, options=options),
+        )
+        self._written.append((effective, written))
+        return written
+
+    def in_stages(self, ends: Sequence[int], options: CostOptions) -> ModelledProgram:
+        """Returns the same with the stages of a split."""
+        written, staged = self.by_layer(options), _Staged(ends)
+        return replace(
+            written, graph=staged.graph(written.graph), program=staged.program(written.program)
+        )
+
+
 class Pipelines:
     """Models the pipelines that splits of a step's layers make, each split once."""
 
     def __init__(
         self,
-        step: LayeredStep,
+        programs: LayeredPrograms,
         layers: Sequence[LayerCost],
         num_stages: int,
         *,
-        target: Target,
         schedule: PipelineSchedule,
         training: bool,
         options: CostOptions,
     ):
-        self._step, self._layers, self._target = step, layers, target
+        self._programs, self._layers, self._target = programs, layers, programs.target
         self._stashes = _stashes(num_stages, schedule, training=training)
         count = num_micro_batches(num_stages, schedule, training=training)
         self._options = replace(
@@ -216,7 +250,7 @@ class Pipelines:
         return not self._balance(layers, usable_share=1.0).fits
 
     def _balance(self, layers: Sequence[LayerCost], usable_share: float) -> Split:
-        together = self._step.together
+        together = self._programs.step.together
         return balance(
             layers, self._stashes, self._target, together=together, usable_share=usable_share
         )
@@ -224,15 +258,8 @@ class Pipelines:
     def planned(self, ends: tuple[int, ...]) -> PlannedSplit:
         """Models the pipeline that a split makes: layer k of the trace is in stage k's scope."""
         if ends not in self._found:
-            read = after_passes(
-                READING_PASSES,
-                ModelledProgram(
-                    name="",
-                    graph=graph_in_stages(self._step.graph, ends),
-                    target=self._target,
-                    options=self._options,
-                ),
-            )
+            written = self._programs.in_stages(ends, self._options)
+            read = after_passes(_AFTER_WRITING, written)
             self._found[ends] = read, _planned(read, ends)
         return self._found[ends][1]
 
@@ -243,7 +270,9 @@ class Pipelines:
 
     def _even_is_near(self, best: Split, fits: bool) -> bool:
         if any(
-            first < end <= last for first, last in self._step.together for end in self._even_ends
+            first < end <= last
+            for first, last in self._programs.step.together
+            for end in self._even_ends
         ):
             return False
         even = split_at(self._layers, self._even_ends, self._stashes, self._target)
@@ -269,23 +298,42 @@ def num_micro_batches(num_stages: int, schedule: PipelineSchedule, *, training: 
     return 2 * num_stages * overlap(schedule, range(num_stages), training=training)
 
 
-def graph_in_stages(graph: Graph, ends: Sequence[int]) -> Graph:
-    """Returns a graph of layers, each in the scope of a stage, with those of a split instead."""
-    starts = (0, *ends)
-    return _in_stages(
-        graph, {layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)}
-    )
+class _Staged:
+    """Gives what is in the scopes of layers the stages of a split instead."""
 
+    def __init__(self, ends: Sequence[int]):
+        starts = (0, *ends)
+        self._stages: dict[int | None, int | None] = {
+            layer: k for k, end in enumerate(ends) for layer in range(starts[k], end)
+        }
+        self._stages[None] = None
+        # By the identity of those in the scopes of layers, which a graph and its program share.
+        self._ops: dict[int, Op] = {}
 
-def _in_stages(graph: Graph, stages: Mapping[int, int]) -> Graph:
-    """Returns a graph whose layers were stages, with the stage of each layer."""
-    return replace(
-        graph,
-        ops=tuple(
-            one if one.stage is None else replace(one, stage=stages[one.stage]) for one in graph.ops
-        ),
-        functions={name: _in_stages(each, stages) for name, each in graph.functions.items()},
-    )
+    def graph(self, graph: Graph) -> Graph:
+        return replace(
+            graph,
+            ops=tuple(map(self._op, graph.ops)),
+            functions={name: self.graph(each) for name, each in graph.functions.items()},
+        )
+
+    def program(self, program: FlatProgram) -> FlatProgram:
+        return replace(program, compute_sets=tuple(map(self._compute_set, program.compute_sets)))
+
+    def _compute_set(self, one: ComputeSet) -> ComputeSet:
+        return replace(
+            one,
+            stage=self._stages[one.stage],
+            ops=tuple(map(self._op, one.ops)),
+            body=None if one.body is None else self.program(one.body),
+        )
+
+    def _op(self, op: Op) -> Op:
+        if op.stage is None:
+            return op
+        if id(op) not in self._ops:
+            self._ops[id(op)] = replace(op, stage=self._stages[op.stage])
+        return self._ops[id(op)]
 
 
 def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> Sequence[int]:
@@ -297,17 +345,16 @@ def _stashes(num_stages: int, schedule: PipelineSchedule, *, training: bool) -> 
     ).stash_counts
 
 
-def layer_costs(step: LayeredStep, target: Target, options: CostOptions) -> tuple[LayerCost, ...]:
+def layer_costs(programs: LayeredPrograms, options: CostOptions) -> tuple[LayerCost, ...]:
     """Models the layers of a step, as if each were a stage by itself."""
+    step = programs.step
     # Sequential takes any number of micro-batches, and has no stashes, which depend on the
     # split.
     each = Pipeline(
         device_mapping=tuple(range(max(step.num_layers, 2))), schedule=PipelineSchedule.Sequential
     )
-    model = ModelledProgram(
-        name="", graph=step.graph, target=target, options=replace(options, pipeline=each)
-    )
-    passes = (*READING_PASSES, place_on_ipus, merge_sums, reuse_memory, estimate_cycles)
+    model = programs.by_layer(replace(options, pipeline=each))
+    passes = (*_AFTER_WRITING, place_on_ipus, merge_sums, reuse_memory, estimate_cycles)
     return _summed(after_passes(passes, model), step.num_layers)
 
 

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ipu_keras.advice.balanced_pipeline import LayerCost, Pipelines, layer_costs
+from ipu_keras.advice.balanced_pipeline import LayerCost, LayeredPrograms, Pipelines, layer_costs
 from ipu_keras.advice.changes import is_training_step, num_layers
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, after_passes, model_graph
 from ipu_keras.cost.pipeline.pipeline_run import is_training
 from ipu_keras.cost.pipeline.schedule import overlap
-from ipu_keras.ir import Graph, LayeredStep, Variants
+from ipu_keras.ir import Graph, Variants
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
@@ -37,13 +37,13 @@ class ChangedPrograms:
         self._variants = variants
         # The traces of variants by dtype.
         self._graphs: dict[str, Graph | None] = {}
-        self._layered: dict[str | None, LayeredStep | None] = {}
+        self._layered: dict[str | None, LayeredPrograms | None] = {}
         # Models by graph and options, which have no hash, after the first passes: these do not
         # know how many IPUs share the layers, so their results serve all numbers of IPUs.
         self._read: list[tuple[Graph, CostOptions, ModelledProgram]] = []
         # The same of pipelines by dtype and number of stages, and of what layers take.
         self._known_pipelines: list[tuple[tuple[str | None, int], CostOptions, Pipelines]] = []
-        self._known_layers: list[tuple[LayeredStep, CostOptions, tuple[LayerCost, ...]]] = []
+        self._known_layers: list[tuple[LayeredPrograms, CostOptions, tuple[LayerCost, ...]]] = []
 
     def to_more_ipus(self, most_ipus: int = _MAX_IPUS) -> list[dict[str, Any]]:
         """Returns changes to twice as many IPUs, four times as many and so on, of each replica."""
@@ -53,8 +53,8 @@ class ChangedPrograms:
         if not powers:
             return []
         if self._variants is not None:
-            step = self._by_layer(None)
-            most = 0 if step is None else step.num_layers
+            programs = self._by_layer(None)
+            most = 0 if programs is None else programs.step.num_layers
             stages = 1 if options.pipeline is None else options.pipeline.num_stages
             counts = [power * stages for power in powers]
             return [self._pipeline_of(count) for count in counts if count <= most]
@@ -184,18 +184,17 @@ class ChangedPrograms:
 
     def _pipelines(self, dtype: str | None, num_stages: int, options: CostOptions) -> Pipelines:
         """Returns the pipelines of so many stages; raises a `ValueError` if there are none."""
-        model, step = self._model, self._by_layer(dtype)
-        if step is None:
+        model, programs = self._model, self._by_layer(dtype)
+        if programs is None:
             raise ValueError(f"The layers cannot be assigned to {num_stages} stages.")
         for known, known_options, pipelines in self._known_pipelines:
             if known == (dtype, num_stages) and known_options == options:
                 return pipelines
         pipeline = options.pipeline
         found = Pipelines(
-            step,
-            self._layers(step, options),
+            programs,
+            self._layers(programs, options),
             num_stages,
-            target=model.target,
             schedule=PipelineSchedule.Grouped if pipeline is None else pipeline.schedule,
             training=is_training_step(model.graph),
             options=options,
@@ -203,17 +202,17 @@ class ChangedPrograms:
         self._known_pipelines.append(((dtype, num_stages), options, found))
         return found
 
-    def _layers(self, step: LayeredStep, options: CostOptions) -> tuple[LayerCost, ...]:
+    def _layers(self, programs: LayeredPrograms, options: CostOptions) -> tuple[LayerCost, ...]:
         # A layer by itself takes the same for any number of micro-batches that are added up.
         count = min(options.gradient_accumulation_count, 2)
         options = replace(
             options, pipeline=None, gradient_accumulation_count=count, steps_per_execution=count
         )
         for known, known_options, layers in self._known_layers:
-            if known is step and known_options == options:
+            if known is programs and known_options == options:
                 return layers
-        layers = layer_costs(step, self._model.target, options)
-        self._known_layers.append((step, options, layers))
+        layers = layer_costs(programs, options)
+        self._known_layers.append((programs, options, layers))
         return layers
 
     def _in_dtype(self, dtype: str) -> Graph:
@@ -225,10 +224,12 @@ class ChangedPrograms:
             raise ValueError(f"The model cannot be made again in {dtype}.")
         return graph
 
-    def _by_layer(self, dtype: str | None) -> LayeredStep | None:
+    def _by_layer(self, dtype: str | None) -> LayeredPrograms | None:
         assert self._variants is not None, "only models are written again"
         if dtype not in self._layered:
-            self._layered[dtype] = self._variants.by_layer(dtype)
+            step = self._variants.by_layer(dtype)
+            found = None if step is None else LayeredPrograms(step, self._model.target)
+            self._layered[dtype] = found
         return self._layered[dtype]
 
 

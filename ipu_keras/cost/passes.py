@@ -428,9 +428,9 @@ def keep_what_costs_more_to_drop(model: ModelledProgram) -> ModelledProgram:
     return replace(model, kept=None)
 
 
-# Passes that depend on the graph and its precision alone come first: searches for fixes run
-# these once for all numbers of IPUs.
-READING_PASSES = (
+# What these do is the same whatever stages are called: searches for balanced pipelines run them
+# once for all splits of the layers.
+WRITING_PASSES = (
     choose_precision,
     # What XLA writes in other words than Poplar's libraries, or in more. Powers come before
     # divisions, as a power of -1 becomes a division.
@@ -448,6 +448,11 @@ READING_PASSES = (
     leave_tables_to_host,
     leave_work_to_host,
     find_shards,
+)
+# Passes that depend on the graph and its precision alone come first: searches for fixes run
+# these once for all numbers of IPUs.
+READING_PASSES = (
+    *WRITING_PASSES,
     # Parts come before equal operations are joined, as nothing is shared across parts.
     find_parts,
     split_stages,

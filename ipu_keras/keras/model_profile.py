@@ -29,7 +29,8 @@ from ipu_keras.profiling.given_options import (
 from ipu_keras.profiling.models import first_axis, model_of
 from ipu_keras.profiling.reports import if_possible, report_of, with_fixes
 from ipu_keras.progress import showing
-from ipu_keras.report import Choice, Report, WhatIf
+from ipu_keras.report.report import Report
+from ipu_keras.report.what_if import Choice, WhatIf
 from ipu_keras.settings.arguments import name_or_none
 
 _CHOICES = ("target", *MODEL_OPTIONS)

@@ -3,12 +3,15 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ipu_keras.report.figures import Figures
 from ipu_keras.report.memory_curves import MemoryCurves, curves_of
 from ipu_keras.report.plain_options import SCHEMA_VERSION, plain_options
 from ipu_keras.report.rows import NO_LAYER
+
+# `ipu-keras diff` compares files, and has no need of the cost model, whose import takes longer.
+if TYPE_CHECKING:
+    from ipu_keras.report.figures import Figures
 
 # Totals that have the same name in JSON.
 _PLAIN_TOTALS = (
@@ -85,7 +88,7 @@ def _text(number: float, sign: str = "") -> str:
     return f"{round(number):{sign},}" if whole else f"{number:{sign}.4g}"
 
 
-def compared(report: Figures) -> Compared:
+def compared(report: "Figures") -> Compared:
     """Returns the part of a report that is compared."""
     target, memory = report.model.target, report.model.memory
     numbers = {f"target.{name}": getattr(target, name) for name in target.provenance}

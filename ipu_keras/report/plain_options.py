@@ -2,9 +2,11 @@
 
 from dataclasses import asdict, fields
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ipu_keras.cost.cost_options import CostOptions
+# As in `compared`, which imports this.
+if TYPE_CHECKING:
+    from ipu_keras.cost.cost_options import CostOptions
 
 # The version of the JSON form. It is raised when a reader of the last form could go wrong, as
 # when comparisons need a key that older files lack.
@@ -35,7 +37,7 @@ _IF_GIVEN = (
 )
 
 
-def plain_options(options: CostOptions) -> dict[str, Any]:
+def plain_options(options: "CostOptions") -> dict[str, Any]:
     """Returns names and values of options, as types that JSON has."""
     defaults = {field.name: field.default for field in fields(options)}
     return {

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.tile.cost import Cost
 from ipu_keras.machine.target import Confidence
+
+# As in `compared`, which imports this.
+if TYPE_CHECKING:
+    from ipu_keras.cost.flat.compute_sets import ComputeSet
+    from ipu_keras.cost.tile.cost import Cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,7 @@ class Row:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
 
-def row_of(one: ComputeSet, cost: Cost, batches_per_update: int = 1) -> Row:
+def row_of(one: "ComputeSet", cost: "Cost", batches_per_update: int = 1) -> Row:
     """Returns the row of a compute set: the cost of one run times its runs in a step.
 
     Args:

@@ -3,10 +3,9 @@
 import itertools
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
-
-import numpy as np
 
 _Error = TypeVar("_Error", bound=BaseException)
 
@@ -67,6 +66,7 @@ def positive_integer(name: str, value: Any) -> int:
 
     Example:
 
+    >>> import numpy as np
     >>> positive_integer("steps_per_execution", np.int64(8))
     8
     """
@@ -88,12 +88,20 @@ def positive_or_none(name: str, value: Any) -> int | None:
 
 def integer_in(value: Any) -> int | None:
     """Returns the integer that a value is; `None` if it is none, as truth values are none here."""
-    if isinstance(value, bool | np.bool_):
+    if is_truth_value(value):
         return None
     try:
         return operator.index(value)
     except (TypeError, AttributeError):  # the second from TensorFlow's tensors of other types
         return None
+
+
+def is_truth_value(value: Any) -> bool:
+    """Whether a value is a truth value of Python or NumPy."""
+    # No value is NumPy's before it is imported, which takes longer than all that commands do
+    # which only list something.
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, bool) or (numpy is not None and isinstance(value, numpy.bool_))
 
 
 def divisors(number: int) -> Iterator[int]:
@@ -162,6 +170,6 @@ def checked_switch(argument: str, value: Any) -> bool:
     >>> checked_switch("asynchronous", True)
     True
     """
-    if not isinstance(value, bool | np.bool_):
+    if not is_truth_value(value):
         raise TypeError(f"`{argument}` must be True or False. Received: {argument}={value!r}")
     return bool(value)

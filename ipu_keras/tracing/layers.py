@@ -8,6 +8,7 @@ a layer follow.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from ipu_keras.internals.tensorflow.operations import definition_of
@@ -111,7 +112,7 @@ class LayerPlace:
     @classmethod
     def of(cls, op: Op) -> "LayerPlace":
         """Returns where an operation belongs, as far as it knows itself."""
-        return cls(**{field.name: getattr(op, field.name) for field in fields(cls)})
+        return cls(*_FIELDS_OF(op))
 
     @property
     def is_known(self) -> bool:
@@ -127,6 +128,10 @@ class LayerPlace:
     def annotations(self) -> dict[str, Any]:
         """What texts say of the operation itself, and not its name."""
         return {name: getattr(self, name) for name in _ANNOTATIONS}
+
+
+# As a tuple, for the places of all operations of a trace are looked at several times.
+_FIELDS_OF = attrgetter(*(field.name for field in fields(LayerPlace)))
 
 
 def is_call(scope: str) -> bool:
@@ -282,7 +287,8 @@ def with_inherited_places(ops: Sequence[Op], unnamed: Collection[str]) -> tuple[
     first, then users. A parameter belongs to its first user, which is the layer for its weights
     and the optimizer for its own state. Operations come after those whose results they take.
     """
-    places = {op.name: LayerPlace.of(op) for op in ops if LayerPlace.of(op).is_known}
+    own = ((op.name, LayerPlace.of(op)) for op in ops)
+    places = {name: place for name, place in own if place.is_known}
     waiting = [op for op in ops if op.name in unnamed and op.name not in places]
     # Forwards for operands and backwards for users, so that a chain of unnamed operations is
     # settled in one pass from either end.
@@ -359,7 +365,10 @@ def _settle(places: dict[str, LayerPlace], op: Op, neighbours: Sequence[str]) ->
 
 def _placed(op: Op, places: Mapping[str, LayerPlace]) -> Op:
     place = places.get(op.name)
-    if place is not None and LayerPlace.of(op).is_annotated:
+    if place is None:
+        return op
+    own = LayerPlace.of(op)
+    if own.is_annotated:
         # Neighbours cannot overrule what texts say of the operation itself.
-        place = replace(place, **LayerPlace.of(op).annotations)
-    return op if place is None or place == LayerPlace.of(op) else replace(op, **vars(place))
+        place = replace(place, **own.annotations)
+    return op if place == own else replace(op, **vars(place))

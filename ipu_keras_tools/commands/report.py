@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.store.atomic_files import write_atomically
 from ipu_keras_tools.modelling import report_of
 from ipu_keras_tools.results import UsageError, print_result

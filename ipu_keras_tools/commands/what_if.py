@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 import ipu_keras
-from ipu_keras.report import Choice
+from ipu_keras.report.what_if import Choice
 from ipu_keras_tools.modelling import (
     onnx_files,
     options_of,

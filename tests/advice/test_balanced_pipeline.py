@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ipu_keras.advice.balanced_pipeline import (
     USABLE_SHARE,
     LayerCost,
+    LayeredPrograms,
     Pipelines,
     PlannedSplit,
     balance,
@@ -19,6 +20,7 @@ from ipu_keras.advice.balanced_pipeline import (
     split_at,
 )
 from ipu_keras.cost.cost_options import CostOptions
+from ipu_keras.cost.passes import READING_PASSES, after_passes
 from ipu_keras.ir import LayeredStep
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
@@ -33,9 +35,18 @@ def by_layer(step):
     return LayeredStep(graph=step, num_layers=len(stages))
 
 
+def programs(step, target=GC200):
+    return LayeredPrograms(by_layer(step), target)
+
+
+def pipelines(step, num_stages, *, target, options, **given):
+    layered = programs(step, target)
+    costs = layer_costs(layered, options)
+    return Pipelines(layered, costs, num_stages, options=options, **given)
+
+
 def planned_split(step, ends, **given):
-    costs = layer_costs(by_layer(step), given["target"], given["options"])
-    return Pipelines(by_layer(step), costs, len(ends), **given).planned(ends)
+    return pipelines(step, len(ends), **given).planned(ends)
 
 
 def layers(*cycles, variables=0, activations=0, crossing=0):
@@ -108,16 +119,9 @@ def test_what_cannot_fit_is_known_before_it_is_modelled():
             options = CostOptions(
                 recomputation=recomputation, gradient_accumulation_count=2, steps_per_execution=2
             )
-            pipelines = Pipelines(
-                by_layer(step),
-                layer_costs(by_layer(step), target, options),
-                3,
-                target=target,
-                schedule=PipelineSchedule.Sequential,
-                training=True,
-                options=options,
-            )
-            known[tile_bytes, recomputation] = pipelines.cannot_fit()
+            given = {"schedule": PipelineSchedule.Sequential, "training": True}
+            found = pipelines(step, 3, target=target, options=options, **given)
+            known[tile_bytes, recomputation] = found.cannot_fit()
     assert known == {
         (80_000, False): False,
         (80_000, True): False,
@@ -126,6 +130,22 @@ def test_what_cannot_fit_is_known_before_it_is_modelled():
         (10, False): True,
         (10, True): True,
     }
+
+
+def test_a_split_is_read_as_if_its_stages_had_been_traced():
+    """What no stage changes is written out once, for all splits."""
+    step = staged_step(5)
+    options = CostOptions(gradient_accumulation_count=2, steps_per_execution=2)
+    given = {"schedule": PipelineSchedule.Grouped, "training": True}
+    found = pipelines(step, 2, target=GC200, options=options, **given)
+    for ends in ((2, 5), (4, 5)):
+        staged = [
+            op if op.stage is None else replace(op, stage=int(op.stage >= ends[0]))
+            for op in step.ops
+        ]
+        read = found.read(ends)
+        traced = replace(read, graph=replace(step, ops=tuple(staged)))
+        assert read == after_passes(READING_PASSES, traced)
 
 
 def test_the_finest_split_has_one_layer_where_it_is_fullest():
@@ -146,7 +166,7 @@ def test_more_stages_than_layers():
 
 def test_costs_of_layers():
     options = CostOptions(gradient_accumulation_count=2, steps_per_execution=2)
-    found = layer_costs(by_layer(staged_step(3)), GC200, options)
+    found = layer_costs(programs(staged_step(3)), options)
     tensor = 4 * 64 * 64
     # A weight and its accumulator.
     assert [one.variable_bytes for one in found] == [2 * tensor] * 3
@@ -154,7 +174,7 @@ def test_costs_of_layers():
     assert [one.activation_bytes for one in found] == [2 * tensor, tensor, tensor]
     assert [one.crossing_bytes for one in found] == [tensor, tensor, 0]
     assert all(one.cycles > 0 for one in found)
-    forward = layer_costs(by_layer(forward_only(staged_step(3))), GC200, CostOptions())
+    forward = layer_costs(programs(forward_only(staged_step(3))), CostOptions())
     assert all(one.cycles < other.cycles for one, other in zip(forward, found, strict=True))
     assert [one.activation_bytes for one in forward] == [0, 0, 0]
 
@@ -175,7 +195,7 @@ def test_before_and_after(schedule, training, stashes):
     step = staged_step(5) if training else forward_only(staged_step(5))
     given = {"target": GC200, "schedule": schedule, "training": training, "options": options}
     found = balanced_pipeline(by_layer(step), 2, **given)
-    assert found.layers == layer_costs(by_layer(step), GC200, options)
+    assert found.layers == layer_costs(programs(step), options)
     assert found.before == planned_split(step, (2, 5), **given)
     best = balance(found.layers, stashes, GC200)
     assert found.after == planned_split(step, best.ends, **given)
@@ -193,7 +213,7 @@ def test_a_split_that_does_not_fit_as_a_whole_leaves_more_room():
         "training": True,
         "options": options,
     }
-    first = balance(layer_costs(by_layer(step), target, options), (3, 1), target)
+    first = balance(layer_costs(programs(step, target), options), (3, 1), target)
     assert first.fits
     assert not planned_split(step, first.ends, **given).fits
     found = balanced_pipeline(by_layer(step), 2, **given)
@@ -216,7 +236,6 @@ def test_what_values_are_called_changes_nothing():
         for one in step.ops
     )
     found = [
-        layer_costs(by_layer(each), GC200, CostOptions())
-        for each in (step, replace(step, ops=tuple(ops)))
+        layer_costs(programs(each), CostOptions()) for each in (step, replace(step, ops=tuple(ops)))
     ]
     assert found[0] == found[1]

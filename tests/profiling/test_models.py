@@ -12,7 +12,7 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.profiling.models import cached_graph, cached_model, export_model
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.tracing.hlo import hlo_graph
 
 GC200 = TARGETS["gc200"]

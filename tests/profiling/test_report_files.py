@@ -16,7 +16,7 @@ from ipu_keras.advice.changes import Fix
 from ipu_keras.profiling import report_files
 from ipu_keras.profiling.report_files import file_name, out_of_memory, write_files, write_report
 from ipu_keras.profiling.requested_outputs import RequestedOutputs
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.settings.engine_options import EngineOptions
 from ipu_keras.settings.flags import PoplarFlags
 

@@ -6,7 +6,7 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 
 GC200 = TARGETS["gc200"]
 SECTIONS = [

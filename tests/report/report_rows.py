@@ -1,6 +1,6 @@
 """Rows of reports, made by hand."""
 
-from ipu_keras.report import Row
+from ipu_keras.report.rows import Row
 
 
 def row(name, *, compute=0, exchange=0, sync=0, layer="", family="elementwise", **others):

@@ -5,7 +5,7 @@ from hlo_graphs import argument, graph, op, variable
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 
 GC200 = TARGETS["gc200"]
 

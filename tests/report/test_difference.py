@@ -7,8 +7,7 @@ from dataclasses import replace
 from html_tree import read_html
 
 import ipu_keras.report
-from ipu_keras.report import Change
-from ipu_keras.report.compared import Compared
+from ipu_keras.report.compared import Change, Compared
 from ipu_keras.report.difference import difference
 
 BEFORE = Compared(

@@ -9,9 +9,10 @@ from small_reports import GC200, report
 
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.report import Choice, Report, WhatIf
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.figures_in_words import throughput_in_words
+from ipu_keras.report.report import Report
+from ipu_keras.report.what_if import Choice, WhatIf
 
 
 def test_rows_are_the_compute_sets():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from small_reports import report
 
-from ipu_keras.report import Report
 from ipu_keras.report.error_bands import ErrorBands, error_bands
 from ipu_keras.report.figures_in_words import (
     bound_in_words,
@@ -14,6 +13,7 @@ from ipu_keras.report.figures_in_words import (
     throughput_in_words,
     verdict_in_words,
 )
+from ipu_keras.report.report import Report
 
 
 @pytest.mark.parametrize(("host_cycles", "words"), [(10**9, "host"), (0, "IPU")])

@@ -15,12 +15,13 @@ from html_tree import read_html
 import ipu_keras.report
 from ipu_keras.advice.changes import Fix
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.report import Report, html
+from ipu_keras.report import html
 from ipu_keras.report.error_bands import error_bands
 from ipu_keras.report.figures_in_words import throughput_in_words, verdict_in_words
 from ipu_keras.report.fullest_tile import fullest_tile
 from ipu_keras.report.glossary import TERMS
 from ipu_keras.report.html import MAX_TABLE_ROWS
+from ipu_keras.report.report import Report
 
 GC200 = TARGETS["gc200"]
 HOSTILE = """</script><script>alert("&'1'")</script>"""

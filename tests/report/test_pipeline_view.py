@@ -12,9 +12,10 @@ from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.pipeline.timing import time_pipeline
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
-from ipu_keras.report import SCHEMA_VERSION, Report, html
+from ipu_keras.report import html
 from ipu_keras.report.html_pipeline import pipeline_picture
-from ipu_keras.report.plain_options import plain_options
+from ipu_keras.report.plain_options import SCHEMA_VERSION, plain_options
+from ipu_keras.report.report import Report
 from ipu_keras.settings.pipeline_choices import PipelineSchedule, PipelineStageOptions
 
 GC200 = TARGETS["gc200"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from small_reports import report
 
-from ipu_keras.report import SCHEMA_VERSION
+from ipu_keras.report.plain_options import SCHEMA_VERSION
 
 
 def test_json():

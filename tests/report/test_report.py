@@ -9,7 +9,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from small_reports import GC200, report
 
 from ipu_keras.cost.passes import model_graph
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.report.schedule_dot import schedule_dot
 
 

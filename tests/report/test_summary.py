@@ -11,7 +11,7 @@ from small_reports import GC200, report
 from ipu_keras.advice.changes import Fix
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.program.compilation_history import Recompilation
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.report.summary import fixes_table
 from ipu_keras.report.text import rendered
 

@@ -9,7 +9,7 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Op, TensorSpec
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.report import tensor_map
+from ipu_keras.report.tensor_map import tensor_map
 
 # Four tiles, and 128 bytes or more of a tensor on each.
 SMALL = TARGETS["gc200"].with_numbers(num_tiles=4)

@@ -11,7 +11,8 @@ from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.machine.target import TARGETS
 from ipu_keras.program import Pipeline
-from ipu_keras.report import Choice, Report, WhatIf
+from ipu_keras.report.report import Report
+from ipu_keras.report.what_if import Choice, WhatIf
 from ipu_keras.settings.pipeline_choices import SelectionOrder
 
 HEADINGS = ["cycles per step", "samples/s", "fullest tile", "fits", "bound by"]

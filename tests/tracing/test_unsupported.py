@@ -8,7 +8,7 @@ from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Op, TensorSpec
 from ipu_keras.machine.target import target_named
 from ipu_keras.profiling.models import cached_graph
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.tracing.hlo import hlo_graph
 from ipu_keras.tracing.lowering import LoweringError
 from ipu_keras.tracing.unsupported import _in_order, cut_unsupported

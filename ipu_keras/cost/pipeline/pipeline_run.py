@@ -1,5 +1,6 @@
 """Answers what the passes ask about a pipeline, in the words of its options."""
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,9 +81,7 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
     """Puts the costs of compute sets, of one run each, together to those of a pipeline's parts."""
     copies = _copies(program, plan)
     plan = replace(plan, copies=copies)
-    steps = schedule_pipeline(plan)
-    check_schedule(plan, steps)
-    scheduled = {instruction.part for step in steps for instruction in step.instructions}
+    steps, scheduled = _scheduled(plan)
     cycles: Counter[Part] = Counter()
     for one, cost in zip(program.compute_sets, costs, strict=True):
         part = work_of_part(one, _source(one, program))
@@ -95,6 +94,16 @@ def run_of(program: FlatProgram, costs: Sequence[Cost], plan: PipelinePlan) -> P
     return PipelineRun(
         plan=plan, part_cycles=part_cycles, cycles=time_pipeline(steps, part_cycles).cycles
     )
+
+
+# Searches for balanced pipelines model one split after the other, most of them with the same
+# copies. A schedule has a part for each stage and micro-batch, so few are kept.
+@functools.lru_cache(maxsize=2)
+def _scheduled(plan: PipelinePlan) -> tuple[tuple[Step, ...], frozenset[Part]]:
+    """Returns the steps of a pipeline, and the parts that they run."""
+    steps = schedule_pipeline(plan)
+    check_schedule(plan, steps)
+    return steps, frozenset(one.part for step in steps for one in step.instructions)
 
 
 def _source(one: ComputeSet, program: FlatProgram) -> int:

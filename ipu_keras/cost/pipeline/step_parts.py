@@ -71,6 +71,9 @@ def _at(one: ComputeSet, position: int, num_stages: int) -> ComputeSet:
     is_update = position == _update_position(num_stages)
     if is_update or not num_stages:
         return replace(one, stage=None, weight_update=is_update)
+    is_in_stage = one.stage is not None and not one.weight_update
+    if is_in_stage and position == position_of(one, num_stages):
+        return one  # as most are, whose names say their part
     backward = position >= num_stages
     stage = 2 * num_stages - 1 - position if backward else position
     return replace(one, stage=stage, backward=backward, weight_update=False)

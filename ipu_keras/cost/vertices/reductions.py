@@ -1,5 +1,6 @@
 """Costs combining several values to one: on the tiles that have them, then between tiles."""
 
+import functools
 import math
 from collections.abc import Collection
 
@@ -30,6 +31,14 @@ def reduction_cost(
 
     `axes` are those that disappear, `num_outputs` the elements of all results.
     """
+    return _cost(target, operation, source, frozenset(axes), num_outputs)
+
+
+# Models have few different reductions, and searches for fixes cost all of them for each program.
+@functools.lru_cache(maxsize=4096)
+def _cost(
+    target: Target, operation: str, source: TensorSpec, axes: frozenset[int], num_outputs: int
+) -> Cost:
     outputs = max(num_outputs, 1)
     on_tile = elements_per_tile(source, target)
     tiles = num_tiles_of(source, target)

@@ -55,7 +55,7 @@ from ipu_keras.profiling.verdict import judge
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
-from ipu_keras.report import Report
+from ipu_keras.report.report import Report
 from ipu_keras.runtime import FeedMemory
 from ipu_keras.runtime.feed import SuperBatch
 from ipu_keras.settings.arguments import legible

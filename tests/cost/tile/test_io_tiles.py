@@ -13,8 +13,8 @@ from ipu_keras.cost.passes import model_graph
 from ipu_keras.cost.tile import io_tiles
 from ipu_keras.cost.tile.io_tiles import StepCopies
 from ipu_keras.machine.target import TARGETS
-from ipu_keras.report import Report
 from ipu_keras.report.plain_options import plain_options
+from ipu_keras.report.report import Report
 
 GC200 = TARGETS["gc200"]
 
