@@ -201,7 +201,9 @@ class ChangedPrograms:
         pipeline = options.pipeline
         if pipeline is not None:
             # Stages are suggested for what is on the IPUs, wherever values then are.
-            pipeline = replace(pipeline, **dict.fromkeys(OFFLOADED))
+            pipeline = replace(
+                pipeline, offload_activations=None, offload_weight_update_variables=None
+            )
             options = replace(options, pipeline=None if pipeline == _ANY_PIPELINE else pipeline)
         for known, known_options, pipelines in self._known_pipelines:
             if known == (dtype, num_stages) and known_options == options:
