@@ -5,7 +5,7 @@ down once more.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ipu_keras_tools.option_values import (
     at_least_two,
@@ -84,6 +84,14 @@ _OPTIONS: _Options = {
     "gradient-accumulation-count": (positive, "steps between two weight updates"),
 }
 
+# What stands for values in usages, where the names of options are too long for narrow terminals.
+_METAVARS: dict[Callable[[str], object], str] = {
+    at_least_two: "N",
+    positive: "N",
+    power_of_two: "N",
+    proportion: "SHARE",
+}
+
 # Files that `report` writes, by the options that name them.
 OUTPUTS = {
     "html": "one HTML page",
@@ -138,13 +146,16 @@ def _add_subject(command: argparse.ArgumentParser, *, may_be_onnx: bool = False)
     command.add_argument(
         "--mode",
         type=one_of("train", "test", "predict"),
+        metavar="NAME",
         help="train, test or predict (of a model)",
     )
 
 
-def _add_options(command: argparse.ArgumentParser) -> None:
+def _add_options(command: argparse.ArgumentParser, *, without: Collection[str] = ()) -> None:
     for name, (kind, meaning) in _OPTIONS.items():
-        command.add_argument(f"--{name}", type=kind, help=meaning)
+        if name not in without:
+            metavar = _METAVARS.get(kind, "NAME")
+            command.add_argument(f"--{name}", type=kind, metavar=metavar, help=meaning)
     command.add_argument(
         "--recomputation",
         action="store_true",
@@ -174,12 +185,15 @@ def _what_if(command: argparse.ArgumentParser) -> None:
 
 def _suggest_pipeline(command: argparse.ArgumentParser) -> None:
     _add_subject(command)
-    command.add_argument("--num-ipus", type=at_least_two, required=True, help="stages, at least 2")
-    kind, meaning = _OPTIONS["target"]
-    command.add_argument("--target", type=kind, help=meaning)
+    command.add_argument(
+        "--num-ipus", type=at_least_two, metavar="N", required=True, help="stages, at least 2"
+    )
+    # Stages are even for any number of steps in an execution.
+    _add_options(command, without=("num-ipus", "steps-per-execution"))
     command.add_argument(
         "--schedule",
         type=one_of("Grouped", "Interleaved", "Sequential"),
+        metavar="NAME",
         help="Grouped (the default), Interleaved or Sequential",
     )
 
@@ -213,7 +227,9 @@ def _run(command: argparse.ArgumentParser) -> None:
         "--tf1", action="store_true", help="as TensorFlow 1: graphs, sessions and its names"
     )
     command.add_argument("script", help="a Python file")
-    command.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
+    arguments = command.add_argument("arguments", nargs=argparse.REMAINDER, help="for the script")
+    # Without a script, only that is missing.
+    arguments.required = False
 
 
 def _info(command: argparse.ArgumentParser) -> None:

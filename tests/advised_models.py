@@ -189,9 +189,12 @@ class Residual(keras.Model):
         return self.head(x)
 
 
-def _staged(model: Any) -> None:
-    model.set_pipeline_stage_assignment([0, 0, 0, 1, 1, 1])
-    model.set_pipelining_options(gradient_accumulation_steps_per_replica=8)
+def _staged(*stages: int, steps: int) -> Callable[[Any], None]:
+    def prepare(model: Any) -> None:
+        model.set_pipeline_stage_assignment(list(stages))
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=steps)
+
+    return prepare
 
 
 def spec(*shape: int, dtype: str = "float32") -> tf.TensorSpec:
@@ -278,8 +281,18 @@ MODELS = {
         labels=CLASS,
         batch_size=256,
         tile_bytes=150_000,
-        prepare=_staged,
+        prepare=_staged(0, 0, 0, 1, 1, 1, steps=8),
         num_ipus=2,
         steps=8,
+    ),
+    "in stages of a layer": Advised(
+        make=perceptron(1024, 1024, width=1024),
+        inputs=[spec(1024)],
+        labels=spec(1024),
+        batch_size=2,
+        tile_bytes=180_000,
+        prepare=_staged(0, 1, steps=4),
+        num_ipus=2,
+        steps=4,
     ),
 }

@@ -24,6 +24,7 @@ ADVISED = {
     "that predicts": {"float16, availableMemoryProportion 0.15, a pipeline of 2 stages"},
     "with a call of its own": {"float16", "a pipeline of 4 stages"},
     "in stages": {"float16", "batch size 64"},
+    "in stages of a layer": {"the optimizer's state in remote memory: fits"},
 }
 
 

@@ -16,10 +16,14 @@ from ipu_keras.ir import Graph, Variants
 from ipu_keras.program import Pipeline
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 
+# One whose stages are not known yet.
+_ANY_PIPELINE = Pipeline(device_mapping=(0, 1))
 # The largest machine that the emulator has.
 _MAX_IPUS = 16
 # Changes that put a program on more IPUs.
 ON_MORE_IPUS = frozenset({"num_ipus", "pipeline_stages", "stage_splits"})
+# Options of pipelines that put values into remote memory.
+OFFLOADED = ("offload_activations", "offload_weight_update_variables")
 
 
 class ChangedPrograms:
@@ -97,7 +101,7 @@ class ChangedPrograms:
     def is_finest(self, changes: Mapping[str, Any]) -> bool:
         """Whether no more stages of a new pipeline, which was modelled, would need less."""
         dtype, num_stages, options = self._taken_apart(changes)
-        if num_stages is None:
+        if num_stages is None or not changes.keys().isdisjoint(OFFLOADED):
             return False
         return self._pipelines(dtype, num_stages, options).balanced.is_finest
 
@@ -108,7 +112,14 @@ class ChangedPrograms:
         changes = dict(changes)
         dtype = changes.pop("dtype", None) if self._variants is not None else None
         num_stages = changes.pop("pipeline_stages", None)
-        return dtype, num_stages, replace(self._model.options, **changes)
+        offloaded = {name: changes.pop(name) for name in OFFLOADED if name in changes}
+        options = replace(self._model.options, **changes)
+        if offloaded:
+            if options.pipeline is None and num_stages is None:
+                raise ValueError("Only pipelines have values in remote memory.")
+            pipeline = replace(options.pipeline or _ANY_PIPELINE, **offloaded)
+            options = replace(options, pipeline=pipeline)
+        return dtype, num_stages, options
 
     def _as_read(self, graph: Graph, options: CostOptions) -> ModelledProgram:
         """Returns the program after the first passes."""
@@ -173,7 +184,7 @@ class ChangedPrograms:
         model, found = self._model, self._pipelines(dtype, num_stages, options)
         ends = found.balanced.ends
         read = found.read(ends)
-        pipeline = options.pipeline or Pipeline(device_mapping=(0, 1))
+        pipeline = options.pipeline or _ANY_PIPELINE
         options = replace(
             options, pipeline=replace(pipeline, device_mapping=tuple(range(num_stages)))
         )
@@ -187,10 +198,16 @@ class ChangedPrograms:
         model, programs = self._model, self._by_layer(dtype)
         if programs is None:
             raise ValueError(f"The layers cannot be assigned to {num_stages} stages.")
+        pipeline = options.pipeline
+        if pipeline is not None:
+            # Stages are suggested for what is on the IPUs, wherever values then are.
+            pipeline = replace(
+                pipeline, offload_activations=None, offload_weight_update_variables=None
+            )
+            options = replace(options, pipeline=None if pipeline == _ANY_PIPELINE else pipeline)
         for known, known_options, pipelines in self._known_pipelines:
             if known == (dtype, num_stages) and known_options == options:
                 return pipelines
-        pipeline = options.pipeline
         found = Pipelines(
             programs,
             self._layers(programs, options),

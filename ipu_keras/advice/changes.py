@@ -15,8 +15,8 @@ class Fix:
 
     Args:
         changes: Arguments to give `profile` besides, by name: options of `CostOptions`,
-            `batch_size`, or `pipeline_stages`, the number of stages to ask `suggest_pipeline`
-            for.
+            `batch_size`, `pipeline_stages`, the number of stages to ask `suggest_pipeline` for, or
+            options of that `Pipeline`.
         max_tile_bytes: Bytes on the fullest tile.
         seconds_per_sample: Time of a step by the samples of its batch.
         is_close: Whether the bytes are too close to those of a tile to say, by the model's errors,
@@ -109,6 +109,8 @@ def _in_words(name: str, value: Any) -> str:
         "batch_size": f"batch size {value}",
         "dtype": str(value),
         "gradient_accumulation_count": f"{value} steps between weight updates",
+        "offload_activations": "activations in remote memory",
+        "offload_weight_update_variables": "the optimizer's state in remote memory",
         "num_ipus": f"the layers on {value} IPUs",
         "pipeline_stages": f"a pipeline of {value} stages",
         "recomputation": "recomputation" if value else "no recomputation",

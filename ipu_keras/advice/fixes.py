@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ipu_keras.advice.changed_programs import ON_MORE_IPUS, ChangedPrograms
-from ipu_keras.advice.changes import Fix, is_mostly_single
+from ipu_keras.advice.changed_programs import OFFLOADED, ON_MORE_IPUS, ChangedPrograms
+from ipu_keras.advice.changes import Fix, is_mostly_single, is_training_step
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Variants
@@ -13,6 +13,8 @@ from ipu_keras.ir import Graph, Variants
 _PROPORTION_HALVINGS = 2
 # Share of the bytes that are too many: what saves less is worth a try with others, but no line.
 _LEAST_SAVING = 0.1
+# Share of the bytes by which remote memory has to differ: copies to it take long.
+_LEAST_DIFFERENCE = 0.05
 # Tracing a step takes longer than all its modelling.
 _MAX_TRACES = 3
 
@@ -30,8 +32,10 @@ def suggest_fixes(
     Tried are float16, recomputation, halves of the proportion of memory that products may take,
     powers of two of IPUs or, in a pipeline, of stages in place of each, and halves of the batch:
     of each, the least that fits. If none fits, those that help are combined, with more and more
-    IPUs. What fits comes first, and of that what takes the least time per sample. What cannot fit,
-    as is known before it is modelled, is only tried where nothing else helps.
+    IPUs; if these do not fit either, what waits in a pipeline, and what only its weight update
+    reads, is put into remote memory. What fits comes first, and of that what takes the least time
+    per sample. What cannot fit, as is known before it is modelled, is only tried where nothing
+    else helps.
 
     Args:
         trace: Gives the step's graph for another batch size, or `None` if it has none for it.
@@ -53,6 +57,8 @@ def suggest_fixes(
     fixes += search.in_float16(fixes)
     if not any(fix.clearly_fits for fix in fixes):
         fixes += search.combined(fixes)
+    if not any(fix.clearly_fits for fix in fixes):
+        fixes += search.in_remote_memory(fixes)
     worth = [fix for fix in fixes if _is_better(fix, model.memory.max_tile_bytes, model)]
     return tuple(sorted(worth, key=_rank))
 
@@ -115,6 +121,25 @@ class _Search:
             return
         first = [together] if len(together) > 1 else []
         yield from self._least([*first, *({**together, **changes} for changes in more)])
+
+    def in_remote_memory(self, fixes: Sequence[Fix]) -> Iterator[Fix]:
+        """Yields the pipeline that needs the least with values in remote memory, if that helps."""
+        if not is_training_step(self._model.graph):
+            return
+        needed, changes = self._model.memory.max_tile_bytes, dict[str, Any]()
+        if fixes := [fix for fix in fixes if "batch_size" not in fix.changes]:
+            best = min(fixes, key=lambda fix: fix.max_tile_bytes)
+            needed, changes = best.max_tile_bytes, dict(best.changes)
+        if self._model.options.pipeline is None and "pipeline_stages" not in changes:
+            # Only pipelines have values there, also one whose fullest stage is as full as all.
+            fewest = self._changed.to_more_ipus()[:1]
+            if not fewest or "pipeline_stages" not in fewest[0]:
+                return
+            changes.update(fewest[0])
+        ways = [*([name] for name in OFFLOADED), OFFLOADED]
+        for fix in self._least([{**changes, **dict.fromkeys(names, True)} for names in ways]):
+            if fix.clearly_fits or fix.max_tile_bytes <= (1 - _LEAST_DIFFERENCE) * needed:
+                yield fix
 
     def with_smaller_batch(self, trace: Callable[[int], Graph | None]) -> Iterator[Fix]:
         """Yields a half, a quarter or less of the batch that fits; of some tried, the smallest."""

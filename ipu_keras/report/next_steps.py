@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_keras.advice.changed_programs import OFFLOADED
 from ipu_keras.advice.changes import in_words, is_mostly_single
 from ipu_keras.advice.waiting import less_waiting, with_more_micro_batches
 from ipu_keras.cost.cost_options import CostOptions
@@ -73,9 +74,22 @@ def _line(text: str) -> _Line:
 
 
 def _accumulation(count: int, options: CostOptions, changes: Mapping[str, Any]) -> tuple[str, ...]:
-    is_pipelined = options.pipeline is not None or "pipeline_stages" in changes
-    kind, rest = ("pipelining", "..., ") if is_pipelined else ("gradient_accumulation", "")
-    return (f"model.set_{kind}_options({rest}gradient_accumulation_steps_per_replica={count})",)
+    accumulated = f"gradient_accumulation_steps_per_replica={count}"
+    if options.pipeline is None and "pipeline_stages" not in changes:
+        return (f"model.set_gradient_accumulation_options({accumulated})",)
+    offloaded = [f"{name}={changes[name]}" for name in OFFLOADED if name in changes]
+    return (f"model.set_pipelining_options(..., {', '.join([accumulated, *offloaded])})",)
+
+
+def _offloaded(name: str) -> _Line:
+    def line(value: Any, options: CostOptions, changes: Mapping[str, Any]) -> tuple[str, ...]:
+        names = [each for each in OFFLOADED if each in changes]
+        # The line of what is accumulated, or of the first of them, has all.
+        if "gradient_accumulation_count" in changes or name != names[0]:
+            return ()
+        return (f"model.set_pipelining_options(..., {', '.join(f'{n}=True' for n in names)})",)
+
+    return line
 
 
 def _pipeline_of(
@@ -111,6 +125,7 @@ _LINES: Mapping[str, _Line] = {
     ),
     "num_io_tiles": _line("config.io_tiles.num_io_tiles = {}"),
     "num_ipus": _pipeline_of,
+    **{name: _offloaded(name) for name in OFFLOADED},
     "pipeline_stages": _pipeline_of,
     "place_ops_on_io_tiles": _line("config.io_tiles.place_ops_on_io_tiles = {}"),
     "recomputation": _line("config.allow_recompute = {}"),

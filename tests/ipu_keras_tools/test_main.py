@@ -105,6 +105,7 @@ def test_help_needs_no_tensorflow():
         ("aliases --install nowhere", 2, "nowhere is no folder"),
         ("diff empty.json empty.json", 2, "it must have schema 4. Received: None"),
         ("check broken.py", 2, "check: error: broken.py is no Python: "),
+        ("run", 2, "the following arguments are required: script\n"),
         ("run --json broken.py", 2, "--json is for --modelled"),
         ("profile é.keras 8", 2, "There is no file '"),
         ("profile broken.keras 8", 2, "broken.keras is no zip archive"),
@@ -319,6 +320,10 @@ def test_suggest_pipeline(folder, capsys):
     code, out = run(capsys, *arguments, "--schedule", "Sequential", "--json")
     assert [one["layer"] for one in json.loads(out)] == list("abcd")
     assert {one["stage"] for one in json.loads(out)} == {0, 1}
+    code, out = run(capsys, *arguments, "--dtype", "float16", "--recomputation")
+    options = {"dtype": "float16", "recomputation": True}
+    ipu_keras.suggest_pipeline(sys.modules["models"].net, 2, spec, spec, **options)
+    assert out.startswith(capsys.readouterr().out)
     with pytest.raises(SystemExit, match="2"):
         main([*arguments, "--schedule", "Other"])
     assert "must be one of Grouped, Interleaved, Sequential" in capsys.readouterr().err

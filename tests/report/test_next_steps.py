@@ -28,6 +28,8 @@ CHANGES = {
     "infeed_dtype": "float16",
     "num_io_tiles": 32,
     "num_ipus": 2,
+    "offload_activations": True,
+    "offload_weight_update_variables": True,
     "pipeline_stages": 2,
     "place_ops_on_io_tiles": True,
     "recomputation": True,
@@ -109,6 +111,17 @@ def test_stages_keep_the_schedule_and_the_replicas_that_there_are():
         "model.set_pipeline_stage_assignment(ipu_keras.suggest_pipeline(model, 3, *specs, "
         "schedule=PipelineSchedule.Sequential))",
         "model.set_pipelining_options(..., gradient_accumulation_steps_per_replica=6)",
+    )
+
+
+def test_options_of_a_pipeline_are_set_in_one_line():
+    """A second call would be as good, but `...` would stand for the first one in it."""
+    away = {"offload_activations": True, "offload_weight_update_variables": True}
+    offloaded = "offload_activations=True, offload_weight_update_variables=True"
+    assert lines_of(away, IN_FOUR_STAGES) == (f"model.set_pipelining_options(..., {offloaded})",)
+    steps = "gradient_accumulation_steps_per_replica=4"
+    assert lines_of({"gradient_accumulation_count": 4, **away}, IN_FOUR_STAGES) == (
+        f"model.set_pipelining_options(..., {steps}, {offloaded})",
     )
 
 

@@ -8,7 +8,8 @@ own data. What is wrong is found here from the data alone, and becomes a note of
 import inspect
 import keyword
 import math
-from collections.abc import Iterator, Mapping
+import numbers
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,20 @@ from ipu_keras.program.data_types import FEED_DTYPES
 from ipu_keras.settings.arguments import divisors
 
 _BATCH_SIZE = 32  # Keras's own default
+# The arguments that say how many batches to take.
+_STEPS = {"fit": "steps_per_epoch", "evaluate": "steps", "predict": "steps"}
 _TEXT = (
     "texts become numbers outside of the program: take the layer that does so out of the model, "
     "and write "
 )
 # Keys of labels in the dictionaries that datasets of whole records give.
 _LABELS = ("label", "labels", "target", "targets", "y")
+# Types of pandas with missing values, and those of feeds for them.
+_NULLABLE = {
+    **dict.fromkeys(("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32"), "int32"),
+    **dict.fromkeys(("Float32", "Float64"), "float32"),
+    **{"UInt64": "int32", "boolean": "bool"},
+}
 _TENSORS = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 _AXES = (
     "give other open axes, and rows of different lengths, one length with "
@@ -45,11 +54,14 @@ def data_advice(model: keras.Model, method: str, arguments: Mapping[str, Any]) -
     """
     data = arguments.get("x")
     if isinstance(data, tf.data.Dataset):
-        lines = _of_dataset(model, data, method, "dataset")
+        is_sized = arguments.get(_STEPS[method]) is not None
+        lines = _of_dataset(model, data, method, "dataset", is_sized=is_sized)
     elif isinstance(data, keras.utils.PyDataset):
         lines = _of_py_dataset(data)
     elif isinstance(data, Iterator) or inspect.isgeneratorfunction(data):
         lines = _of_generator(model, data, method)
+    elif _gives_batches(data):
+        lines = _of_loader(model, data, method)
     else:
         lines = _of_arrays(model, method, arguments)
     found = "; ".join([*lines, *_of_validation(model, arguments)])
@@ -86,7 +98,8 @@ def _input_shape(model: Any) -> tuple[int | None, ...] | None:
 def _of_validation(model: Any, arguments: Mapping[str, Any]) -> Iterator[str]:
     data, name = arguments.get("validation_data"), "validation_data"
     if isinstance(data, tf.data.Dataset):
-        yield from _of_dataset(model, data, "evaluate", name)
+        is_sized = arguments.get("validation_steps") is not None
+        yield from _of_dataset(model, data, "evaluate", name, is_sized=is_sized)
     if not isinstance(data, tuple) or not data:
         return
     members = [f"{name}[{place}]" for place in range(len(data))]
@@ -111,11 +124,15 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _leaves(f"{path}[{key!r}]", part)
-    elif isinstance(value, (list, tuple)) and any(hasattr(part, "shape") for part in value):
+    elif isinstance(value, (list, tuple)) and any(np.ndim(part) for part in _arrays_in(value)):
         for index, part in enumerate(value):
             yield from _leaves(f"{path}[{index}]", part)
     elif (hasattr(value, "shape") or hasattr(value, "__len__")) and not isinstance(value, str):
         yield path, value
+
+
+def _arrays_in(parts: Sequence[Any]) -> Iterator[Any]:
+    return (part for part in parts if hasattr(part, "shape"))
 
 
 def _rows(leaf: Any) -> int:
@@ -139,8 +156,18 @@ def _of_columns(path: str, frame: Any) -> Iterator[str]:
         if dtype.kind == "M":
             seconds = f"({column} - {column}.min()).dt.total_seconds()"
             yield f'`{column} = {seconds}.astype("float32")`'
-        elif dtype.kind == "O":
+        elif dtype.kind == "O" and not _holds_numbers(frame[name]):
             yield f'`{column} = {column}.astype("category").cat.codes.astype("float32")`'
+    kinds = {dtype.kind for dtype in frame.dtypes if dtype.kind != "M"}
+    is_nullable = any(type(dtype).__module__.startswith("pandas") for dtype in frame.dtypes)
+    # An array of all columns would be one of objects.
+    if (kinds - {"O"} and is_nullable) or (len(kinds) > 1 and "b" in kinds) or "O" in kinds:
+        yield f'`{path} = {path}.astype("float32")`'
+
+
+def _holds_numbers(column: Any) -> bool:
+    """Whether the objects of a column are numbers."""
+    return all(isinstance(value, numbers.Number) for value in column)
 
 
 def _as_array(path: str, leaf: Any) -> str:
@@ -162,8 +189,12 @@ def _as_array(path: str, leaf: Any) -> str:
     name = str(getattr(leaf, "dtype", ""))
     if tf.is_tensor(leaf):
         name = leaf.dtype.name
-    if name == "object" and not isinstance(np.asarray(leaf).flat[0], str | bytes):
-        return f'{path}.astype("float32")'
+    if getattr(getattr(leaf, "dtype", None), "names", None):
+        return f'np.stack([{path}[name] for name in {path}.dtype.names], axis=-1).astype("float32")'
+    if name == "object" and not isinstance(first := np.asarray(leaf).flat[0], str | bytes):
+        return f"np.stack({path})" if np.ndim(first) else f'{path}.astype("float32")'
+    if name in _NULLABLE:
+        return f'{path}.astype("{_NULLABLE[name]}")'
     if name.startswith(("category", "str", "<U", "|S", "object")):
         return _of_texts(path)
     if _is_wide_integer(dtype_of(leaf)):
@@ -227,19 +258,41 @@ def _divisor(samples: int, asked: int, steps: int) -> int | None:
     return min(whole, key=lambda size: abs(math.log(size / asked)), default=None)
 
 
-def _of_dataset(model: Any, dataset: tf.data.Dataset, method: str, name: str) -> Iterator[str]:
-    """Yields what to write for a dataset of the name that it has in these lines."""
+def _of_dataset(
+    model: Any, dataset: tf.data.Dataset, method: str, name: str, *, is_sized: bool
+) -> Iterator[str]:
+    """Yields what to write for a dataset of the name that it has in these lines.
+
+    `is_sized` says whether it was given how many batches to take.
+    """
+    lines = list(_of_elements(model, dataset, method, name))
+    yield from lines
+    is_known = dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY
+    is_counted = any("assert_cardinality" in line for line in lines)
+    # Batches that are made anew are not counted by TensorFlow.
+    is_lost = any(".rebatch(" in line for line in lines)
+    if is_sized or is_counted or (is_known and not is_lost):
+        return
+    steps = "validation_steps" if name == "validation_data" else _STEPS[method]
+    yield (
+        f"`{name} = {name}.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in {name})))`,"
+        f" which reads the data once, or `{steps}=...`, also for data that never end"
+    )
+
+
+def _of_elements(model: Any, dataset: tf.data.Dataset, method: str, name: str) -> Iterator[str]:
+    """Yields what to write so that the elements of a dataset suit an IPU."""
     spec = dataset.element_spec
     leaves = tf.nest.flatten(spec)
     if not all(isinstance(leaf, _TENSORS) for leaf in leaves):
         return
-    if any(leaf.shape.rank is None for leaf in leaves):
+    if all(leaf.shape.rank is None for leaf in leaves):
         yield (
             "`output_signature=(tf.TensorSpec(shape, dtype), ...)` in place of `output_types`, "
             "with the shape of a batch"
         )
         return
-    sizes = {leaf.shape[0] for leaf in leaves if leaf.shape.rank}
+    sizes = {leaf.shape[0] if leaf.shape.rank else None for leaf in leaves if leaf.shape.rank != 0}
     known = max(filter(None, sizes), default=None) if None in sizes else None
     shape = _input_shape(model)
     if sizes == {None}:
@@ -254,13 +307,17 @@ def _of_dataset(model: Any, dataset: tf.data.Dataset, method: str, name: str) ->
     mended = mended or mending.of(spec)
     if mended:
         yield f"`{name} = {name}.map({mended})`"
+    inputs: Any = getattr(model, "inputs", None) or ()
+    if len(inputs) > 1 and isinstance(spec, tuple) and len(spec) == len(inputs) + 1 == len(leaves):
+        yield f"`{name} = {name}.map(lambda *parts: (parts[:-1], parts[-1]))`"
     if any(leaf.dtype == tf.string for leaf in leaves):
         yield (
             "`layer` is the one that makes texts numbers, which cannot be in the model (for "
             "labels `keras.layers.StringLookup(vocabulary=..., num_oov_indices=0)`), and `length` "
             "its `output_sequence_length`"
         )
-    if any(None in leaf.shape[1:] for leaf in leaves if isinstance(leaf, tf.TensorSpec)):
+    known_ranks = [leaf for leaf in leaves if isinstance(leaf, tf.TensorSpec) and leaf.shape.rank]
+    if any(None in leaf.shape[1:] for leaf in known_ranks):
         yield _AXES
 
 
@@ -306,8 +363,12 @@ def _lacks_batches(model: Any, features: list[Any]) -> bool:
     """Whether some of the features are single samples of the model's first input, and none more."""
     inputs: Any = getattr(model, "inputs", None)
     # Of a text, a layer makes a row of numbers.
-    ranks = {leaf.shape.rank + (leaf.dtype == tf.string) for leaf in features}
-    return bool(inputs) and max(ranks) == len(inputs[0].shape) - 1
+    ranks = {
+        leaf.shape.rank + (leaf.dtype == tf.string)
+        for leaf in features
+        if leaf.shape.rank is not None
+    }
+    return bool(inputs) and bool(ranks) and max(ranks) == len(inputs[0].shape) - 1
 
 
 @dataclass(frozen=True)
@@ -375,12 +436,16 @@ class _Mending:
             batch = (spec.shape[0] if spec.shape.rank else None) or self.batch_size or _BATCH_SIZE
             return f"tf.ensure_shape({numbers}, ({batch}, length))"
         result = f"tf.cast({name}, tf.int32)" if _is_wide_integer(spec.dtype) else name
+        if spec.shape.rank is None:
+            return f"tf.ensure_shape({result}, {shape or 'shape'})"
         if None in spec.shape and None not in shape:
             result = f"tf.ensure_shape({result}, {shape})"
         return result
 
     def _shape(self, name: str, spec: Any) -> tuple[int | None, ...]:
         """Returns a shape with what is known of its open axes."""
+        if spec.shape.rank is None and name == "x" and self.input_shape is not None:
+            return (self.batch_size or _BATCH_SIZE, *self.input_shape)
         if not spec.shape.rank:
             return ()
         batch, *axes = spec.shape
@@ -402,26 +467,47 @@ def _of_py_dataset(dataset: keras.utils.PyDataset) -> Iterator[str]:
     parts = first if isinstance(first, tuple) else (first,)
     found = [leaf for name, part in zip(names, parts, strict=False) for leaf in _leaves(name, part)]
     for path, leaf in found:
-        if _is_wide_integer(dtype_of(leaf)):
-            yield f'`{path} = {path}.astype("int32")` in `__getitem__`'
+        wanted = _as_array(path, leaf)
+        if wanted != path:
+            yield f"`{path} = {wanted}` in `__getitem__`"
     lasts = last if isinstance(last, tuple) else (last,)
     ends = [leaf for name, part in zip(names, lasts, strict=False) for leaf in _leaves(name, part)]
     if found and ends and len(found[0][1]) != len(ends[0][1]):
         yield f"`return len(samples) // {len(found[0][1])}` in `__len__`, which leaves the rest out"
 
 
+def _gives_batches(data: Any) -> bool:
+    """Whether it is an object that gives batches one after the other, such as a loader."""
+    is_array = hasattr(data, "__array__") or hasattr(data, "shape")
+    return (
+        isinstance(data, Iterable)
+        and not isinstance(data, list | tuple | Mapping | str | set)
+        and not is_array
+    )
+
+
+def _of_loader(model: Any, data: Any, method: str) -> Iterator[str]:
+    made_by = "lambda: map(tuple, x)" if method != "predict" else "lambda: x"
+    steps = str(len(data)) if isinstance(data, Sized) else "..."
+    yield from _from_generator(model, made_by, method, steps)
+
+
 def _of_generator(model: Any, data: Any, method: str) -> Iterator[str]:
-    inputs: Any = getattr(model, "inputs", None) or ()
-    shape = (_BATCH_SIZE, *inputs[0].shape[1:]) if len(inputs) == 1 else f"({_BATCH_SIZE}, ...)"
     made_by = getattr(data, "__name__", "make_batches")
     made_by = (
         made_by if made_by.isidentifier() and not keyword.iskeyword(made_by) else "make_batches"
     )
+    yield from _from_generator(model, made_by, method, "...")
+
+
+def _from_generator(model: Any, made_by: str, method: str, steps: str) -> Iterator[str]:
+    inputs: Any = getattr(model, "inputs", None) or ()
+    shape = (_BATCH_SIZE, *inputs[0].shape[1:]) if len(inputs) == 1 else f"({_BATCH_SIZE}, ...)"
     signature = f"tf.TensorSpec({shape}, tf.float32)"
     if method != "predict":
         signature = f"({signature}, tf.TensorSpec(({_BATCH_SIZE},), tf.int32))"
-    steps = "steps_per_epoch" if method == "fit" else "steps"
     yield (
         f"`dataset = tf.data.Dataset.from_generator({made_by}, output_signature={signature})`, "
-        f"with the shapes and types of your batches, and `model.{method}(dataset, {steps}=...)`"
+        f"with the shapes and types of your batches, and `model.{method}(dataset, "
+        f"{_STEPS[method]}={steps})`"
     )

@@ -17,6 +17,7 @@ from ipu_keras.machine.system import SYSTEM
 # The first lines, the lines that their error advises, what else it names, and what runs then.
 PAIRS = "dataset = tf.data.Dataset.from_tensor_slices((x, y))"
 CAST = "dataset = dataset.map(lambda x, y: (x, tf.cast(y, tf.int32)))"
+COUNT = "dataset = dataset.apply(tf.data.experimental.assert_cardinality(sum(1 for _ in dataset)))"
 FIT = "model.fit(dataset)"
 SIGNATURE = "output_signature=(tf.TensorSpec((32, 4), tf.float32), tf.TensorSpec((32,), tf.int32))"
 CASES = {
@@ -306,6 +307,107 @@ CASES = {
         [],
         "model.fit(dataset, steps_per_epoch=3)",
     ),
+    "a dataset of which some is left out": (
+        f"{PAIRS.replace('y))', 'y32))')}.filter(lambda x, y: y < 2).batch(16, True); {FIT}",
+        [COUNT],
+        ["steps_per_epoch=..."],
+        "assert dataset.cardinality() == 41; model.fit(dataset)",
+    ),
+    "lines of a file": (
+        "rows = tf.data.Dataset.from_tensor_slices([','.join(map(str, row)) for row in x[:70]])"
+        ".map(lambda row: tf.strings.to_number(tf.strings.split(row, ',')))"
+        ".filter(lambda row: True); dataset = tf.data.Dataset.zip((rows, "
+        f"tf.data.Dataset.from_tensor_slices(y[:70]))).batch(16, True); {FIT}",
+        [
+            "dataset = dataset.map(lambda x, y: "
+            "(tf.ensure_shape(x, (16, 4)), tf.cast(y, tf.int32)))",
+            COUNT,
+        ],
+        [],
+        FIT,
+    ),
+    "a dataset that was batched anew": (
+        f"{PAIRS.replace('y))', 'y32))')}.batch(16).rebatch(20, True); model.evaluate(dataset)",
+        [COUNT],
+        ["steps=..."],
+        "model.evaluate(dataset)",
+    ),
+    "validation data of which some is left out": (
+        "validation_data = tf.data.Dataset.from_tensor_slices((x, y32)).filter(lambda x, y: y < 2)"
+        ".batch(16, True); model.fit(x[:64], y32[:64], validation_data=validation_data)",
+        [COUNT.replace("dataset", "validation_data")],
+        ["validation_steps=..."],
+        "model.fit(x[:64], y32[:64], validation_data=validation_data)",
+    ),
+    "a function of NumPy in a dataset": (
+        f"{PAIRS.replace('y))', 'y32))')}.map(lambda x, y: "
+        f"(tf.numpy_function(np.abs, [x], tf.float32), y)).batch(16, True); {FIT}",
+        ["dataset = dataset.map(lambda x, y: (tf.ensure_shape(x, (16, 4)), y))"],
+        [],
+        FIT,
+    ),
+    "weights in a list": (
+        "sample_weight = list(np.ones(64)); x, y = x[:64], y32[:64]; "
+        "model.fit(x, y, sample_weight=sample_weight)",
+        ['sample_weight = np.array(sample_weight, "float32")'],
+        [],
+        "model.fit(x, y, sample_weight=sample_weight)",
+    ),
+    "labels in a list": (
+        "x, y = x[:64], list(y32[:64]); model.fit(x, y)",
+        ['y = np.array(y, "int32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "an array of arrays": (
+        "rows = np.empty(64, object); rows[:] = list(x[:64]); x, y = rows, y32[:64]; "
+        "model.fit(x, y)",
+        ["x = np.stack(x)"],
+        [],
+        "model.fit(x, y)",
+    ),
+    "an array of records": (
+        "x, y = np.rec.fromarrays(x[:64].T, names='a,b,c,d'), y32[:64]; model.fit(x, y)",
+        ['x = np.stack([x[name] for name in x.dtype.names], axis=-1).astype("float32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "columns of numbers and truths": (
+        "x = pd.DataFrame({'a': x[:64, 0] > 0, 'b': range(64), 'c': x[:64, 0], 'd': x[:64, 1]}); "
+        "y = y32[:64]; model.fit(x, y)",
+        ['x = x.astype("float32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "columns that may lack values": (
+        "x = pd.DataFrame(x[:64]).convert_dtypes(); y = pd.Series(y[:64]).convert_dtypes(); "
+        "model.fit(x, y)",
+        ['x = x.astype("float32")', 'y = y.astype("int32")'],
+        [],
+        "model.fit(x, y)",
+    ),
+    "a column of numbers as objects": (
+        "x = pd.DataFrame(x[:64]); first = x[0]; x[0] = x[0].astype(object); y = y32[:64]; "
+        "model.fit(x, y)",
+        ['x = x.astype("float32")'],
+        [],
+        "assert x[0].equals(first); model.fit(x, y)",
+    ),
+    "a loader of batches": (
+        "x = Loader(x, y32); model.fit(x)",
+        [
+            f"dataset = tf.data.Dataset.from_generator(lambda: map(tuple, x), {SIGNATURE})",
+            "model.fit(dataset, steps_per_epoch=2)",
+        ],
+        [],
+        "",
+    ),
+    "a `PyDataset` of lists": (
+        "model.fit(Lists(x, y32, 40))",
+        [],
+        ['x = np.array(x, "float32")', 'y = np.array(y, "int32")'],
+        "model.fit(Batches(x, y32, 40))",
+    ),
 }
 # First lines that run as they are.
 RUN = {
@@ -335,6 +437,27 @@ class Batches(keras.utils.PyDataset):
         return self.x[rows], self.y[rows]
 
 
+class Lists(Batches):
+    """The same in lists."""
+
+    def __getitem__(self, index):
+        return tuple(part.tolist() for part in super().__getitem__(index))
+
+
+class Loader:
+    """Two batches as loaders of other frameworks give them, lists of two."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        for rows in (slice(0, 32), slice(32, 64)):
+            yield [self.x[rows], self.y[rows]]
+
+
 @pytest.fixture(scope="module")
 def names():
     """What the lines of a case are about."""
@@ -350,12 +473,15 @@ def names():
     layer = keras.layers.TextVectorization(output_sequence_length=4)
     layer.adapt(texts)
     modules = {"keras": keras, "np": np, "pd": pandas, "scipy": scipy, "tf": tf}
-    return locals() | modules | {"Batches": Batches, "forgotten": forgotten, "length": 4}
+    return locals() | modules | OWN | {"length": 4}
 
 
 def forgotten(x):
     """Returns a tensor with an open first axis, as `TextVectorization` does."""
     return tf.boolean_mask(x, tf.ones(tf.shape(x)[0], tf.bool))
+
+
+OWN = {one.__name__: one for one in (Batches, Lists, Loader, forgotten)}
 
 
 @pytest.fixture
@@ -396,6 +522,23 @@ def test_models_of_keras_hub_are_told_to_preprocess_before():
         "`dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)"
         ".map(model.preprocessor)`, `model.preprocessor = None` and `model.fit(dataset)`"
     ) in note
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+def test_inputs_beside_labels_are_put_together(strategy, names):
+    """Elements of three are features, labels and weights, whatever inputs a model has."""
+    with strategy.scope():
+        inputs = [keras.Input((4,)), keras.Input((4,))]
+        model = keras.Model(inputs, keras.layers.Dense(3)(keras.layers.add(inputs)))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = names["x"][:64], names["y32"][:64]
+    names = {"dataset": tf.data.Dataset.from_tensor_slices((x, x, y)).batch(16, True)}
+    with pytest.raises(ValueError) as raised:
+        model.fit(names["dataset"])
+    line = "dataset = dataset.map(lambda *parts: (parts[:-1], parts[-1]))"
+    assert f"`{line}`" in raised.value.__notes__[-1]
+    exec(line, names)
+    model.fit(names["dataset"])
 
 
 def test_good_data_needs_no_advice(names):
