@@ -155,6 +155,65 @@ cdef extern from *:
         return mixed(key + 0x9E3779B97F4A7C15u * (own >> BITS_OF_OVERFLOW));
     }
 
+    #if defined(__x86_64__) && defined(__GNUC__)
+    #include <immintrin.h>
+    #define WITH_AVX512 __attribute__((target("avx512f")))
+
+    /* As `random_half`, of sixteen numbers to halves; `most` becomes the largest size. */
+    WITH_AVX512
+    static inline void round_sixteen_randomly(
+        const float* wide, uint16_t* halves, __m512i added, __m512i* most
+    ) {
+        const __m512i sign = _mm512_set1_epi32((int)0x80000000u);
+        const __m512 least = _mm512_set1_ps(0x1p-14f);
+        __m512i bits = _mm512_loadu_si512(wide), size = _mm512_andnot_si512(sign, bits);
+        __mmask16 is_small = _mm512_cmplt_epu32_mask(size, _mm512_castps_si512(least));
+        __m512 x = _mm512_castsi512_ps(size);
+        __m512i sum = _mm512_castps_si512(_mm512_mask_add_ps(x, is_small, x, least));
+        sum = _mm512_add_epi32(sum, added);
+        sum = _mm512_and_si512(sum, _mm512_set1_epi32((int)0xFFFFE000u));
+        x = _mm512_castsi512_ps(sum);
+        __m512i found = _mm512_castps_si512(_mm512_mask_sub_ps(x, is_small, x, least));
+        *most = _mm512_max_epu32(*most, found);
+        found = _mm512_or_si512(found, _mm512_and_si512(sign, bits));
+        _mm256_storeu_si256(
+            (__m256i*)halves,
+            _mm512_cvtps_ph(_mm512_castsi512_ps(found), _MM_FROUND_TO_NEAREST_INT));
+    }
+
+    /* As `round_block_randomly`, to halves in one pass: 0.21 ns a number, and 0.32 in two. */
+    WITH_AVX512
+    static int round_block_to_halves(
+        const float* wide, uint16_t* halves, uint32_t start, uint32_t before, uint32_t within
+    ) {
+        const __m512i within_all = _mm512_set1_epi32((int)within);
+        __m512i most = _mm512_setzero_si512();
+        __m512i place = _mm512_add_epi32(
+            _mm512_set1_epi32((int)(start + before)),
+            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        for (int i = 0; i < NUMBERS_OF_BLOCK; i += 16) {
+            __m512i x = _mm512_xor_si512(place, _mm512_srli_epi32(place, 16));
+            x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7FEB352D));
+            x = _mm512_xor_si512(x, within_all);
+            x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
+            x = _mm512_mullo_epi32(x, _mm512_set1_epi32((int)0x846CA68Bu));
+            x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+            round_sixteen_randomly(
+                wide + i, halves + i, _mm512_and_si512(x, _mm512_set1_epi32(0x1FFF)), &most);
+            round_sixteen_randomly(
+                wide + i + NUMBERS_OF_BLOCK, halves + i + NUMBERS_OF_BLOCK,
+                _mm512_srli_epi32(x, 19), &most);
+            place = _mm512_add_epi32(place, _mm512_set1_epi32(16));
+        }
+        return _mm512_reduce_max_epu32(most) >= 0x47800000u;
+    }
+
+    static int has_avx512(void) { return __builtin_cpu_supports("avx512f"); }
+    #else
+    static int has_avx512(void) { return 0; }
+    #define round_block_to_halves(wide, halves, start, before, within) 1
+    #endif
+
     /* Rounded to halves, which are kept as float32 or not: `kept`, which may be `wide`, or `halves`
        is NULL. */
     static void round_randomly(
@@ -162,6 +221,7 @@ cdef extern from *:
         void (*round_halves)(const float*, uint16_t*, int64_t, int)
     ) {
         int overflow = own & ((1 << BITS_OF_OVERFLOW) - 1);
+        int in_one_pass = halves && has_avx512();
         float found[ELEMENTS_OF_BLOCK];
         key = key_of(key, own);
         for (int64_t block = 0, start = 0; start < size; block++, start += ELEMENTS_OF_BLOCK) {
@@ -170,6 +230,9 @@ cdef extern from *:
             uint32_t before = (uint32_t)key, within = (uint32_t)(key >> 32);
             int64_t count = size - start < ELEMENTS_OF_BLOCK ? size - start : ELEMENTS_OF_BLOCK;
             int is_part = count < ELEMENTS_OF_BLOCK;
+            if (in_one_pass && !is_part
+                && !round_block_to_halves(wide + start, halves + start, first, before, within))
+                continue;
             if (is_part || round_block_randomly(wide + start, found, first, before, within))
                 round_part_randomly(wide + start, found, count, first, before, within, overflow);
             if (kept) memcpy(kept + start, found, 4 * count);
@@ -196,7 +259,6 @@ cdef extern from *:
 
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <cpuid.h>
-    #include <immintrin.h>
     #define WITH_INSTRUCTIONS __attribute__((target("avx2,f16c")))
 
     /* Of x86's CPUs of the last ten years nearly all have them. */

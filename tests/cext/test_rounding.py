@@ -104,6 +104,15 @@ def test_what_is_too_large_at_random(overflow, large, infinite, size):
     np.testing.assert_array_equal(rounded_at_random(wide, overflow=overflow), expected)
 
 
+def test_blocks_have_the_bits_of_parts():
+    """Which are rounded number by number, and blocks by instructions that only some CPUs have."""
+    bits = np.random.default_rng(0).integers(0, 0x477FFFFF, (64, 512), np.uint32)
+    bits |= np.arange(512, dtype=np.uint32) % 3 // 2 << 31
+    for key, wide in enumerate(bits.view(np.float32)):
+        whole, part = rounded_at_random(wide, key), rounded_at_random(wide[:-1], key)
+        np.testing.assert_array_equal(whole[:-1].view(np.uint16), part.view(np.uint16))
+
+
 def test_keys_start_anew():
     keys = _rounding.RoundingKeys(3)
     first = [keys.following() for _ in range(3)]
