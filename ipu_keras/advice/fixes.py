@@ -136,6 +136,10 @@ class _Search:
             if not fewest or "pipeline_stages" not in fewest[0]:
                 return
             changes.update(fewest[0])
+            alone = list(self._least([changes]))
+            if any(fix.clearly_fits for fix in alone):
+                yield from alone
+                return
         ways = [*([name] for name in OFFLOADED), OFFLOADED]
         for fix in self._least([{**changes, **dict.fromkeys(names, True)} for names in ways]):
             if fix.clearly_fits or fix.max_tile_bytes <= (1 - _LEAST_DIFFERENCE) * needed:
