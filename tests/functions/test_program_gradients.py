@@ -7,6 +7,7 @@ from in_sessions import compiled, configure, opened
 
 from ipu_keras import loops
 from ipu_keras.ipu_strategy import IPUStrategy
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 
 pytestmark = pytest.mark.usefixtures("reset_afterwards")
 
@@ -54,3 +55,14 @@ def test_of_a_tape_if_xla_compiles_from_the_start(num_steps):
     np.testing.assert_allclose(result, 3 * 1.01**num_steps, rtol=1e-5)
     expected = [1.01**num_steps, 3 * num_steps * 1.01 ** (num_steps - 1)]
     np.testing.assert_allclose(gradients, expected, rtol=1e-5)
+
+
+def test_of_several_replicas():
+    configure(2)
+
+    def computation(x):
+        result = loops.repeat(3, lambda value: value * x, [x])
+        return tf.gradients(cross_replica_sum(result), x)
+
+    with tf.Graph().as_default(), pytest.raises(NotImplementedError, match="has no gradients, as"):
+        compiled(computation, [2.0])

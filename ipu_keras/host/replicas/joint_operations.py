@@ -174,6 +174,13 @@ def _do(op: tf.Operation, instead: Together, replicas: Sequence[ReplicaValues]) 
     with tf.control_dependencies(_before(op, replicas)), tf.name_scope(_scope(op)):
         by_replica = instead([replica.look_up(op.inputs) for replica in replicas])
     for replica, results in zip(replicas, by_replica, strict=True):
+        if len(results) < len(op.outputs):
+            # For gradients TensorFlow has a function return what is within it, too.
+            raise NotImplementedError(
+                "A loop that several replicas run together has no gradients, as each would need "
+                "those of the others. Compute the gradients within the loop, run one replica, or "
+                f"use `tf.while_loop`. Received: the gradients of {op.name!r}"
+            )
         replica.note_call(results, waited=bool(op.control_inputs))
         for tensor, result in zip(op.outputs, results, strict=True):
             replica.set_value(tensor, result)
