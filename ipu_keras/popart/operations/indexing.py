@@ -42,7 +42,7 @@ def slice_1(x, *, starts, ends, axes=None):
 @operation("Gather")
 def gather(x, indices, *, axis):
     axis = axis_within(axis, x.shape.rank)
-    _check_not_empty(x, [axis], indices, indices.shape)
+    _check_positions(x, [axis], indices, indices.shape)
     _check_known(x, [axis], indices)
     return tf.gather(x, _from_the_front(indices, sizes_of(x)[axis]), axis=axis)
 
@@ -150,7 +150,7 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
         )
     sizes = sizes_of(indices)
     axis = axis_within(axis, len(sizes))
-    _check_not_empty(x, [axis], indices, indices.shape)
+    _check_positions(x, [axis], indices, indices.shape)
     _check_within(x, axis, indices)
     _check_known(x, [axis], indices)
     grid = tf.meshgrid(*(tf.range(tf.cast(n, indices.dtype)) for n in sizes), indexing="ij")
@@ -167,16 +167,19 @@ def _front_places(x: Any, indices: Any, begin: int = 0) -> Any:
             f"are positions of. Received: shapes {indices.shape} and {x.shape}"
         )
     axes = range(begin, begin + num_axes)
-    _check_not_empty(x, axes, indices, indices.shape[:-1])
+    _check_positions(x, axes, indices, indices.shape[:-1])
     _check_known(x, axes, indices)
     return _from_the_front(indices, tf.stack([sizes_of(x)[axis] for axis in axes]))
 
 
-def _check_not_empty(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
-    """Refuses positions on an axis of size 0, for which XLA would read memory of other tensors.
+def _check_positions(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
+    """Refuses positions that are no integers, or on an axis of size 0.
 
-    `places` is the shape of `indices` as far as each element is a place of its own.
+    XLA would read memory of other tensors for the latter. `places` is the shape of `indices` as far
+    as each element is a place of its own.
     """
+    if not indices.dtype.is_integer:
+        raise popart_exception(f"Positions are integers. Received: {indices.dtype.name}")
     empty = next((axis for axis in axes if x.shape[axis] == 0), None)
     if empty is not None and 0 not in places.as_list():
         raise popart_exception(

@@ -174,6 +174,8 @@ def test_known_positions_beyond_an_axis_are_refused_while_tracing(kind, inputs, 
         ("ScatterND", [EMPTY, [[0, 0]], [1.0]], r"no positions on axis 1, .* into \(2, 0\)"),
         # TensorFlow would end the process.
         ("ScatterND", [GRID, [[0]], [1.0]], r"shape \(1, 3\), by .* Received: \(1,\)"),
+        ("Gather", [GRID, [0.0]], "Positions are integers. Received: float32"),
+        ("ScatterND", [GRID, [[0.0]], [GRID[0]]], "Positions are integers. Received: float32"),
         ("ScatterElements", [GRID, [[0]], [1.0]], r"shape \(1, 1\), by .* Received: \(1,\)"),
     ],
 )
