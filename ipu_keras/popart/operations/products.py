@@ -64,7 +64,8 @@ def gemm_6(a, b, c, *, alpha, beta, transA, transB, broadcast):
 
 def _check_parts(a: Any, b: Any, annotations: Mapping[str, Any]) -> None:
     """Refuses to divide a product into parts of different sizes, by `setSerializeMatMul`."""
-    mode, factor = annotations.get(SERIALIZE_MATMUL_MODE), annotations.get(SERIALIZE_MATMUL_FACTOR)
+    mode: str = annotations.get(SERIALIZE_MATMUL_MODE, "none")
+    factor: int = annotations.get(SERIALIZE_MATMUL_FACTOR, 0)
     # A vector has no channels: it is one row, or one column.
     size = {
         "input_channels": a.shape[-2] if a.shape.rank > 1 else 1,
