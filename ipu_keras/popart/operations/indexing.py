@@ -41,8 +41,8 @@ def slice_1(x, *, starts, ends, axes=None):
 
 @operation("Gather")
 def gather(x, indices, *, axis):
-    axis = axis_within(axis, x.shape.rank)
-    _check_positions(x, [axis], indices, indices.shape)
+    axis, indices = axis_within(axis, x.shape.rank), whole_positions(indices)
+    _check_not_empty(x, [axis], indices, indices.shape)
     _check_known(x, [axis], indices)
     return tf.gather(x, _from_the_front(indices, sizes_of(x)[axis]), axis=axis)
 
@@ -136,6 +136,13 @@ def tensor_scatter(cache, update, write_indices=None, *, axis, mode):
     )
 
 
+def whole_positions(indices: Any) -> Any:
+    """Returns positions of a type that TensorFlow takes; IPUs read those without a sign as well."""
+    if not indices.dtype.is_integer:
+        raise popart_exception(f"Positions are integers. Received: {indices.dtype.name}")
+    return indices if indices.dtype in (tf.int32, tf.int64) else tf.cast(indices, tf.int64)
+
+
 def _from_the_front(indices: Any, size: Any) -> Any:
     """Turns positions that count from the end of an axis, the negative ones, into ordinary ones."""
     return tf.where(indices < 0, indices + tf.cast(size, indices.dtype), indices)
@@ -148,9 +155,9 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
             "The indices must have as many axes as what they are positions of. Received: shapes "
             f"{indices.shape} and {x.shape}"
         )
-    sizes = sizes_of(indices)
+    sizes, indices = sizes_of(indices), whole_positions(indices)
     axis = axis_within(axis, len(sizes))
-    _check_positions(x, [axis], indices, indices.shape)
+    _check_not_empty(x, [axis], indices, indices.shape)
     _check_within(x, axis, indices)
     _check_known(x, [axis], indices)
     grid = tf.meshgrid(*(tf.range(tf.cast(n, indices.dtype)) for n in sizes), indexing="ij")
@@ -166,20 +173,17 @@ def _front_places(x: Any, indices: Any, begin: int = 0) -> Any:
             "The last axis of the indices has a position for each of the first axes of what they "
             f"are positions of. Received: shapes {indices.shape} and {x.shape}"
         )
-    axes = range(begin, begin + num_axes)
-    _check_positions(x, axes, indices, indices.shape[:-1])
+    axes, indices = range(begin, begin + num_axes), whole_positions(indices)
+    _check_not_empty(x, axes, indices, indices.shape[:-1])
     _check_known(x, axes, indices)
     return _from_the_front(indices, tf.stack([sizes_of(x)[axis] for axis in axes]))
 
 
-def _check_positions(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
-    """Refuses positions that are no integers, or on an axis of size 0.
+def _check_not_empty(x: Any, axes: Iterable[int], indices: Any, places: tf.TensorShape) -> None:
+    """Refuses positions on an axis of size 0, for which XLA would read memory of other tensors.
 
-    XLA would read memory of other tensors for the latter. `places` is the shape of `indices` as far
-    as each element is a place of its own.
+    `places` is the shape of `indices` as far as each element is a place of its own.
     """
-    if not indices.dtype.is_integer:
-        raise popart_exception(f"Positions are integers. Received: {indices.dtype.name}")
     empty = next((axis for axis in axes if x.shape[axis] == 0), None)
     if empty is not None and 0 not in places.as_list():
         raise popart_exception(
