@@ -93,6 +93,7 @@ def test_inputs_of_types_that_no_ipu_has(unprepared, dtype):
             r"^SessionOptions\.convolutionOptions: ",
         ),
         ({"enableGradientAccumulation": True}, popart.popart_exception, "not available in infer"),
+        ({"replicatedGraphCount": 2}, popart.popart_exception, "^enableReplicatedGraphs is false"),
         (
             {"enablePipelining": True},
             popart.popart_exception,

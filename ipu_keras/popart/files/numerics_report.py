@@ -87,12 +87,21 @@ class NumericsReport:
         """Returns the relative error of each weight by name, with the formula of the class."""
         return {weight.name: weight.relative_error for weight in self._weights}
 
-    def report(self) -> str:
-        """Returns a table, as text, of all weights and their relative errors."""
-        return _table(
-            ["weight", "relative error"],
-            [[each.name, f"{each.relative_error:.6g}"] for each in self._weights],
-        )
+    def report(self, id: str) -> str:
+        """Returns a table, as text, of one weight and its relative error.
+
+        Args:
+            id: The name of the weight.
+
+        Raises:
+            popart_exception: The models have no such weight.
+        """
+        if id not in self.getRelativeErrors():
+            raise popart_exception(
+                f"The models have no weight {id!r}. They have: "
+                f"{', '.join(each.name for each in self._weights)}."
+            )
+        return _table(["weight", "relative error"], [[id, f"{self.getRelativeErrors()[id]:.6g}"]])
 
     def fullReport(self) -> str:
         """Returns a table, as text, of all weights with the sums behind their relative errors."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 from ipu_keras.ops.sequence_rows import copied_rows
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations import blocks
+from ipu_keras.popart.operations.indexing import whole_positions
 from ipu_keras.popart.operations.operation import graphcore_operation
 from ipu_keras.popart.operations.sizes import check_bytes
 
@@ -110,7 +111,7 @@ def scatter_reduce(data, indices, *, axis_size, axis=-1, reduction="Sum"):
     if indices.shape.rank == 1 and data.shape.rank > 1:
         sizes = [-1 if each == axis else 1 for each in range(data.shape.rank)]
         indices = tf.reshape(indices, sizes)
-    indices = tf.broadcast_to(tf.cast(indices, tf.int32), tf.shape(data))
+    indices = tf.broadcast_to(tf.cast(whole_positions(indices), tf.int32), tf.shape(data))
     order = [each for each in range(data.shape.rank) if each != axis] + [axis]
     moved = tf.transpose(data, order)
     targets = tf.reshape(tf.transpose(indices, order), [-1, _size(moved, -1)])

@@ -41,7 +41,7 @@ def slice_1(x, *, starts, ends, axes=None):
 
 @operation("Gather")
 def gather(x, indices, *, axis):
-    axis = axis_within(axis, x.shape.rank)
+    axis, indices = axis_within(axis, x.shape.rank), whole_positions(indices)
     _check_not_empty(x, [axis], indices, indices.shape)
     _check_known(x, [axis], indices)
     return tf.gather(x, _from_the_front(indices, sizes_of(x)[axis]), axis=axis)
@@ -136,6 +136,13 @@ def tensor_scatter(cache, update, write_indices=None, *, axis, mode):
     )
 
 
+def whole_positions(indices: Any) -> Any:
+    """Returns positions of a type that TensorFlow takes; IPUs read those without a sign as well."""
+    if not indices.dtype.is_integer:
+        raise popart_exception(f"Positions are integers. Received: {indices.dtype.name}")
+    return indices if indices.dtype in (tf.int32, tf.int64) else tf.cast(indices, tf.int64)
+
+
 def _from_the_front(indices: Any, size: Any) -> Any:
     """Turns positions that count from the end of an axis, the negative ones, into ordinary ones."""
     return tf.where(indices < 0, indices + tf.cast(size, indices.dtype), indices)
@@ -148,7 +155,7 @@ def _places(x: Any, indices: Any, axis: int) -> Any:
             "The indices must have as many axes as what they are positions of. Received: shapes "
             f"{indices.shape} and {x.shape}"
         )
-    sizes = sizes_of(indices)
+    sizes, indices = sizes_of(indices), whole_positions(indices)
     axis = axis_within(axis, len(sizes))
     _check_not_empty(x, [axis], indices, indices.shape)
     _check_within(x, axis, indices)
@@ -166,7 +173,7 @@ def _front_places(x: Any, indices: Any, begin: int = 0) -> Any:
             "The last axis of the indices has a position for each of the first axes of what they "
             f"are positions of. Received: shapes {indices.shape} and {x.shape}"
         )
-    axes = range(begin, begin + num_axes)
+    axes, indices = range(begin, begin + num_axes), whole_positions(indices)
     _check_not_empty(x, axes, indices, indices.shape[:-1])
     _check_known(x, axes, indices)
     return _from_the_front(indices, tf.stack([sizes_of(x)[axis] for axis in axes]))

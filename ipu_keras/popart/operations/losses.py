@@ -52,6 +52,10 @@ def nll_loss(
             f"classes. Received: labels of shape {labels.shape.as_list()} for probabilities of "
             f"shape {probabilities.shape.as_list()}"
         )
+    if not labels.dtype.is_integer:
+        raise popart_exception(
+            f"Labels are numbers of classes, which are integers. Received: {labels.dtype.name}"
+        )
     labels = tf.cast(labels, tf.int32)
     # An IPU compares labels with the number of each class, so a label that is no class picks no
     # probability.

@@ -1,16 +1,22 @@
 """Matrix products, determinants and Einstein sums."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.popart.exceptions import popart_exception
+from ipu_keras.popart.model.annotation_names import (
+    SERIALIZE_MATMUL_FACTOR,
+    SERIALIZE_MATMUL_MODE,
+)
 from ipu_keras.popart.operations.operation import operation
 from ipu_keras.popart.operations.sizes import sizes_of
 
 
 @operation("MatMul")
-def matmul(a, b):
+def matmul(a, b, *, context):
+    _check_parts(a, b, context.node.annotations)
     if a.shape.rank > 2 and b.shape.rank == 2:
         # Computed as one product: with oneDNN and AVX-512, TensorFlow 2.21's batched product of
         # `(n, 1, m, k)` and `(k, j)` writes behind its result, which ends processes at random.
@@ -54,6 +60,24 @@ def gemm_6(a, b, c, *, alpha, beta, transA, transB, broadcast):
             f"attribute `broadcast` is 0. Received: {c.shape}. Set `broadcast` to 1."
         )
     return result
+
+
+def _check_parts(a: Any, b: Any, annotations: Mapping[str, Any]) -> None:
+    """Refuses to divide a product into parts of different sizes, by `setSerializeMatMul`."""
+    mode: str = annotations.get(SERIALIZE_MATMUL_MODE, "none")
+    factor: int = annotations.get(SERIALIZE_MATMUL_FACTOR, 0)
+    # A vector has no channels: it is one row, or one column.
+    size = {
+        "input_channels": a.shape[-2] if a.shape.rank > 1 else 1,
+        "reducing_dim": a.shape[-1],
+        "output_channels": b.shape[-1] if b.shape.rank > 1 else 1,
+    }.get(mode)
+    if size is not None and factor and size % factor:
+        what = mode.removesuffix("_dim").replace("_", " ")
+        raise popart_exception(
+            f"Invalid serialisation factor {factor} for {what} dim {size}, which it must divide. "
+            "Choose another one with `builder.setSerializeMatMul`."
+        )
 
 
 def _product(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:

@@ -54,6 +54,36 @@ _GROUPS = (
 # The options of convolutions that the cost model reads.
 _OF_CONVOLUTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 
+# Those that PopLibs has beside them, in any release; names of experiments begin with that word.
+_IDLE_OF_CONVOLUTIONS = frozenset(
+    {
+        "disableTransformations",
+        "enableConvDithering",
+        "enableFastReduce",
+        "enableMultiStageReduce",
+        "enableSingleInputReduce",
+        "enableTransformsConvTable",
+        "gatherConvOutput",
+        "insertTransformsCycleCountProgs",
+        "interIpuPartialsType",
+        "interTilePartialsType",
+        "maxOutputMemoryProportion",
+        "numIOTiles",
+        "partialsType.interIPU",
+        "partialsType.interTile",
+        "pass",
+        "planConstraints",
+        "planConstraintsOutputFilename",
+        "remapOutputTensor",
+        "startTileMultiplier",
+        "tilesPerIPU",
+        "use128BitConvUnitLoad",
+        "weightUpdateMethod",
+    }
+)
+
+_TOO_SHALLOW = "For pipelining, depth must equal at least the number of pipeline stages"
+
 _ON_SEVERAL_IPUS = (
     "Nodes are put on several IPUs by VirtualGraphMode.Auto, or with VirtualGraphMode.Manual by "
     "`builder.virtualGraph(k)`; stages of a pipeline, with enablePipelining, follow from that, or "
@@ -86,6 +116,7 @@ class SessionConfiguration:
         if not self.options.enableSupportedDataTypeCasting:
             self._check_types()
         choices = _device_choices(self.options, self.target)
+        self._check_convolution_options()
         warn_of_excluded(self.graph.nodes, trains=self.trains)
         object.__setattr__(self, "device_choices", choices)
         if self.placement.has_ipus:
@@ -96,6 +127,12 @@ class SessionConfiguration:
             assert self.pipeline is not None
         if self.trains:
             self._check_training()
+        if self.options.replicatedGraphCount > 1 and not self.options.enableReplicatedGraphs:
+            raise popart_exception(
+                "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable "
+                "replicated graphs, or set the count to 1. Received: "
+                f"SessionOptions.replicatedGraphCount={self.options.replicatedGraphCount}"
+            )
         if self.num_replicas < 1:
             raise popart_exception(
                 "SessionOptions.replicatedGraphCount must be at least 1. "
@@ -255,6 +292,16 @@ class SessionConfiguration:
             **pipeline_choices(self.options),
         )
 
+    def check_batches(self, batches_per_step: int) -> None:
+        """Refuses steps for inference that never fill their pipeline."""
+        if self.trains or self.pipeline is None:
+            return
+        if batches_per_step < self.pipeline.num_stages:
+            raise popart_exception(
+                f"{_TOO_SHALLOW} ({self.pipeline.num_stages}). Received: a DataFlow of "
+                f"batchesPerStep={batches_per_step}"
+            )
+
     def check_weights_change(self, method: str) -> None:
         """Raises a `popart_exception` for `method` if weights are constant."""
         if self.has_constant_weights:
@@ -286,6 +333,19 @@ class SessionConfiguration:
                     f"Received: the tensor {name!r}, with "
                     "SessionOptions.enableSupportedDataTypeCasting=False. Set it to True, which "
                     "narrows 64-bit types, or convert the model with `popart.GraphTransformer`."
+                )
+
+    def _check_convolution_options(self) -> None:
+        """Refuses options that no convolution has, if there is one: it is what reads them."""
+        kinds = {node.kind for node in self.graph.all_nodes()}
+        if kinds.isdisjoint(("Conv", "ConvTranspose", "MultiConv")):
+            return
+        options = self.options.convolutionOptions
+        for name in options.keys() - _OF_CONVOLUTIONS - _IDLE_OF_CONVOLUTIONS:
+            if not name.startswith("experimental"):
+                raise poplar_exception(
+                    f"Unrecognised option '{name}'. Received: SessionOptions.convolutionOptions="
+                    f"{dict(options)!r}"
                 )
 
     def _check_annotated(self) -> None:
@@ -348,8 +408,8 @@ class SessionConfiguration:
             )
         if self.accumulation < num_stages:
             raise popart_exception(
-                "For pipelining, depth must equal at least the number of pipeline stages "
-                f"({num_stages}). Received: SessionOptions.accumulationFactor={self.accumulation}"
+                f"{_TOO_SHALLOW} ({num_stages}). Received: "
+                f"SessionOptions.accumulationFactor={self.accumulation}"
             )
 
 

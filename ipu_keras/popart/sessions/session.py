@@ -100,6 +100,7 @@ class Session:
             deviceInfo.target(userOptions.numIOTiles),
             trains=self._trains,
         )
+        configuration.check_batches(dataFlow.batchesPerStep())
         self._configuration = configuration
         self._size = StepSize(
             dataFlow.batchesPerStep(), configuration.accumulation, configuration.num_replicas

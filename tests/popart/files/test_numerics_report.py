@@ -70,11 +70,16 @@ def test_reports_are_tables(written):
     arrays = [np.float32(each) for each in ([0, 0], [2, 0], [1, 1], [1, 3])]
     files = [written(f"m{k}", weight=array) for k, array in enumerate(arrays)]
     report = popart.NumericsReport(*files)
-    assert report.report().splitlines() == ["weight  relative error", "weight               2"]
+    assert report.report("weight").splitlines() == [
+        "weight  relative error",
+        "weight               2",
+    ]
     assert report.fullReport().splitlines() == [
         "weight  elements  |dA|^2  |dB|^2  |dA - dB|^2  relative error",
         "weight         2       4       4            8               2",
     ]
+    with pytest.raises(popart.popart_exception, match=r"no weight .bias.\. They have: weight"):
+        report.report("bias")
 
 
 def test_models_of_a_session(tmp_path, written):

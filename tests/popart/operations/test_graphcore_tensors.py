@@ -209,9 +209,11 @@ def test_gradients_of_scattered_sums():
     check_gradient("ScatterReduce", X, indices, axis_size=2, axis=1)
 
 
-def test_other_reductions_than_sums():
+def test_what_cannot_be_scattered():
     with pytest.raises(popart_exception, match=r"has to be 'Sum'\. Received: reduction='Max'"):
         one("ScatterReduce", X, X.astype(np.int32), axis_size=3, reduction="Max")
+    with pytest.raises(popart_exception, match=r"Positions are integers\. Received: float32"):
+        one("ScatterReduce", X, X, axis_size=3)
 
 
 SEQUENCES = [np.array(each, np.int32) for each in ([2, 1], [1, 4], [3, 0])]

@@ -210,6 +210,12 @@ def test_decoded_labels(dtype, way):
             {"beam_width": 1, "top_paths": 2},
             "`top_paths` must be less than or equal to `beam_width`",
         ),
+        (
+            "Nll",
+            [P.astype(np.float32), LABELS.astype(np.float32)],
+            {},
+            "which are integers. Received: float32",
+        ),
     ],
 )
 def test_errors(kind, inputs, attributes, text):

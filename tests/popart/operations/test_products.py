@@ -68,3 +68,25 @@ def test_its_gradient_is_that_of_differences(kind, inputs, attributes):
 def test_a_third_matrix_has_the_shape_of_the_result_in_opset_6():
     with pytest.raises(popart_exception, match=r"shape \(3, 3\) .*Received: \(3,\). Set `broadcas"):
         check(Case("Gemm", [A, B, [1.0, 2.0, 3.0]], None, version=6))
+
+
+@pytest.mark.parametrize(
+    ("mode", "factor", "wrong"),
+    [
+        ("input_channels", 2, "input channels dim 3"),
+        ("reducing_dim", 4, "reducing dim 2"),
+        ("output_channels", 2, "output channels dim 3"),
+        ("output_channels", 3, None),
+        ("none", 5, None),
+    ],
+)
+def test_a_product_is_divided_into_equal_parts(mode, factor, wrong):
+    annotations = {"__serialize_matmul_mode": mode, "__serialize_matmul_factor": factor}
+    divided = Case("MatMul", [A, B], AB, annotations)
+    if wrong is None:
+        check(divided)
+        return
+    with pytest.raises(
+        popart_exception, match=f"Invalid serialisation factor {factor} for {wrong}"
+    ):
+        check(divided)

@@ -67,7 +67,7 @@ def test_data_goes_through_the_stages_of_a_pipeline_in_their_order(ipu_model, st
         popart.InferenceSession(*arguments, userOptions=options)
 
 
-def test_a_pipeline_that_no_model_is_of_runs_without_a_report(ipu_model):
+def test_a_pipeline_that_no_model_is_of_runs_without_a_report_if_its_stages_fill(ipu_model):
     builder = popart.Builder()
     x = y = builder.addInputTensor("FLOAT", [2])
     for stage in range(2):
@@ -75,9 +75,11 @@ def test_a_pipeline_that_no_model_is_of_runs_without_a_report(ipu_model):
             y = builder.aiOnnx.neg([y])
     options = popart.SessionOptions()
     options.virtualGraphMode, options.enablePipelining = popart.VirtualGraphMode.Manual, True
-    session = popart.InferenceSession(
-        builder.getModelProto(), popart.DataFlow(3, [y]), ipu_model(2), userOptions=options
-    )
+    proto, device = builder.getModelProto(), ipu_model(2)
+    text = r"depth must equal at least the number of pipeline stages \(2\).* batchesPerStep=1$"
+    with pytest.raises(popart.popart_exception, match=text):
+        popart.InferenceSession(proto, popart.DataFlow(1, [y]), device, userOptions=options)
+    session = popart.InferenceSession(proto, popart.DataFlow(3, [y]), device, userOptions=options)
     session.prepareDevice()
     anchors = session.initAnchorArrays()
     given = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -123,8 +123,8 @@ def replicated(tried):
     options = {"enableReplicatedGraphs": True, "replicatedGraphCount": 2}
     _, arrays = tried.make(tried.relu.proto, [tried.relu.y], num_ipus=2, **options)
     assert arrays[tried.relu.y].shape == (2, 2, 4)
-    _, arrays = tried.make(tried.relu.proto, [tried.relu.y], num_ipus=2, replicatedGraphCount=2)
-    assert arrays[tried.relu.y].shape == (2, 4)
+    with pytest.raises(popart.popart_exception, match=r"^enableReplicatedGraphs is false, but rep"):
+        tried.make(tried.relu.proto, [tried.relu.y], num_ipus=2, replicatedGraphCount=2)
 
 
 def distributed(tried):
@@ -139,7 +139,7 @@ def distributed(tried):
             popart.popart_exception, match=message + "{} and {}".format(*found.values())
         ):
             tried.session(**alone, **wrong)
-        # As `replicatedGraphCount` without its switch.
+        # Without the switch, nothing reads them.
         np.testing.assert_allclose(tried.result(**wrong), expected, 1e-6, 1e-6)
 
 
@@ -338,6 +338,12 @@ def convolution_options(tried):
         for share in ("0.6", "0.01")
     ]
     assert reports[0] < reports[1]
+    unknown = {"availableMemoryProportion": "0.6", "partialType": "half"}
+    with pytest.raises(popart.poplar_exception, match=r"^Unrecognised option .partialType."):
+        tried.make(model[0], [model[2]], convolutionOptions=unknown)
+    # Without a convolution, nothing reads it.
+    with pytest.warns(UserWarning, match="sets partialType, which the cost model"):
+        tried.make(tried.relu.proto, [tried.relu.y], convolutionOptions=unknown)
 
 
 def outlined(tried):
