@@ -18,9 +18,6 @@ GC200 = TARGETS["gc200"]
 # poplibs chooses plans by their estimated time: a larger product may get one that takes fewer
 # bytes. Of 567 steps of the sizes below, between and above them, none loses more than 1.1 %.
 BYTES_LOST = 0.015
-# That estimate has no syncs and launches, so that a plan for more tiles may take longer: 3.2 % at
-# most, of 24 such steps on seven numbers of tiles each.
-CYCLES_LOST = 0.04
 
 
 def figures(model):
@@ -30,8 +27,8 @@ def figures(model):
 
 
 def step_figures(num_layers, batch, width, target=GC200):
-    # Sizes that fill the matrix unit. To poplibs' estimate, padding is cheap: a product of 7
-    # channels takes twice as long as one of 8.
+    # Sizes that fill the matrix unit. To poplibs' estimate padding is cheap, but measured layers of 3
+    # channels say what its copies take: a product over 7 channels takes twice as long as over 8.
     return figures(model_graph("step", training_step(num_layers, batch=batch, width=width), target))
 
 
@@ -57,7 +54,7 @@ def test_more_tiles_take_no_longer():
     for size in SIZES:
         cycles = [step_figures(*size, target)[0] for target in targets]
         for fewer, more in itertools.pairwise(cycles):
-            assert more <= (1 + CYCLES_LOST) * fewer, size
+            assert more <= fewer, size
         assert cycles[-1] < cycles[0]
 
 
