@@ -103,10 +103,9 @@ class ConvolutionPlan:
 
 
 # poplibs' estimate has no syncs and launches, so that it may spread a product over more tiles for
-# longer. Its plan is taken if it takes no more than so much longer than those for fewer tiles: that
-# spares most of what one chooses otherwise than poplibs, and of 1,210 pairs of steps on more tiles
-# and on fewer leaves none beyond 1.2 % without padded channels.
-_WORTH_OTHER_TILES = 0.05
+# longer. Its plan is taken if it takes no more than so much longer than those for fewer tiles: with
+# less, small products meet on a tile, where poplibs leaves none, for vertices with more code.
+_WORTH_OTHER_TILES = 0.08
 _SERIAL_STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -260,7 +259,7 @@ def _best(
     least = np.minimum.accumulate(estimates[order])
     # The plans for the fewest tiles, for more and so on, up to the one for all tiles.
     plans = order[np.concatenate([[True], least[1:] < least[:-1]])][::-1]
-    plans = plans[_has_transforms_of(plans[0], costs)[plans]]
+    plans = plans[_copies_as(plans[0], costs)[plans]]
     index = plans[np.argmax(cycles[plans] <= (1 + _WORTH_OTHER_TILES) * cycles[plans].min())]
     for form, grid, cost in costs:
         if index < grid.shape[1]:
@@ -269,14 +268,11 @@ def _best(
     raise AssertionError("A candidate is of one of the forms.")
 
 
-def _has_transforms_of(
-    index: int, costs: list[tuple[ConvolutionForm, Array, CandidateCosts]]
-) -> Array:
+def _copies_as(index: int, costs: list[tuple[ConvolutionForm, Array, CandidateCosts]]) -> Array:
     """Returns which candidates copy what that one does: what copies take is least sure."""
-    copies = [frozenset(form.transforms) - {"swap operands"} for form, _, _ in costs]
-    kinds = np.repeat(
-        [copies.index(each) for each in copies], [grid.shape[1] for _, grid, _ in costs]
-    )
+    copies = [form.copies for form, _, _ in costs]
+    sizes = [grid.shape[1] for _, grid, _ in costs]
+    kinds = np.repeat([copies.index(each) for each in copies], sizes)
     return kinds == kinds[index]
 
 
