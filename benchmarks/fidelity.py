@@ -6,6 +6,7 @@ Each operation that was measured becomes a small program, and goes through the c
 run. Points that the model was made by (`input_of` in `hardware/*.csv`) count for no band, and a
 kind with fewer than three others has none: its points are shown as they are.
 
+`--refits` prints what each fitted number would be without each network (`fidelity_refits.py`).
 `--write` puts the result where reports take it from, `--markdown` prints the tables of the
 documentation.
 """
@@ -18,12 +19,14 @@ from statistics import median
 import fidelity_convolutions
 import fidelity_points
 import fidelity_programs
+import fidelity_refits
 import poplibs
 from measured import Comparison
 from rich.console import Console
 from rich.table import Table
 
 import ipu_keras.report
+from ipu_keras.machine.target import TARGETS
 from ipu_keras.report.error_bands import Band, BenchmarkError, ErrorBands, PointError, ProgramError
 
 BANDS = Path(ipu_keras.report.__file__).parent / "error_bands.json"
@@ -275,9 +278,16 @@ def main() -> None:
     parser.add_argument(
         "--markdown", action="store_true", help="print the tables of the documentation"
     )
+    parser.add_argument(
+        "--refits", action="store_true", help="print what fitted numbers are without each network"
+    )
     parser.add_argument("--write", action="store_true", help="write what reports say of errors")
     args = parser.parse_args()
     console = Console()
+    if args.refits:
+        layers = fidelity_convolutions.convolutions(TARGETS["gc2"])
+        print(fidelity_refits.markdown(fidelity_refits.refits(layers)), end="")
+        return
     points = comparisons()
     if args.points:
         members = [one for one in points if one.kind == args.points]

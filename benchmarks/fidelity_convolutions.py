@@ -17,6 +17,7 @@ beside zeros by the layer of 2 channels a group.
 import csv
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -25,6 +26,7 @@ from measured import Comparison
 
 from ipu_keras.cost.flat.flattening import flops_of
 from ipu_keras.cost.products.convolution_costs import empty_compute_sets_cycles
+from ipu_keras.ir import Op
 from ipu_keras.machine.target import TARGETS, Target
 
 HARDWARE = Path(__file__).parent / "hardware"
@@ -111,6 +113,44 @@ def convolutions(gc2: Target) -> list[Comparison]:
 
 
 def _convolutions(gc2: Target) -> Iterator[Comparison]:
+    for run in runs():
+        layer, groups = "-".join(run.layer), run.groups
+        yield _of_throughput(
+            gc2,
+            run.program,
+            run.measured,
+            id=f"convolution-{layer}-{run.batch}",
+            kind="" if groups == 1 else GROUPS[run.channels_of_group],
+            description=f"{' '.join(run.layer)}, batch {run.batch}, float16",
+            input_of=run.input_of,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A layer that was measured with some batch size.
+
+    Args:
+        layer: Its network, and its name there.
+        batch: Samples.
+        groups: Of channels.
+        channels_of_group: Input channels of each.
+        program: What it computes.
+        measured: Teraflops.
+        input_of: As `Comparison` has it.
+    """
+
+    layer: tuple[str, str]
+    batch: int
+    groups: int
+    channels_of_group: int
+    program: list[Op]
+    measured: float
+    input_of: str
+
+
+def runs() -> Iterator[Run]:
+    """Every measurement of a convolution of a GC2."""
     shapes = {(row["net"], row["layer"]): row for row in _rows("convolution_shapes_gc2.csv")}
     for row in _rows("convolutions_gc2.csv"):
         layer = (row["net"], row["layer"])
@@ -127,13 +167,13 @@ def _convolutions(gc2: Target) -> Iterator[Comparison]:
                 stride=int(shape["stride"]),
                 groups=groups,
             )
-            yield _of_throughput(
-                gc2,
-                program,
-                float(row[column]),
-                id=f"convolution-{'-'.join(layer)}-{batch}",
-                kind="" if groups == 1 else GROUPS[int(shape["in_ch"]) // groups],
-                description=f"{' '.join(layer)}, batch {batch}, float16",
+            yield Run(
+                layer=layer,
+                batch=batch,
+                groups=groups,
+                channels_of_group=int(shape["in_ch"]) // groups,
+                program=program,
+                measured=float(row[column]),
                 input_of=row["input_of"],
             )
 

@@ -33,6 +33,8 @@ RANDOM = "random numbers"
 WORD = 4
 # A tile has at least as many floats of a tensor that is spread.
 FLOATS_PER_TILE = 32
+# As many as the bandwidths of sums were measured with.
+MANY_FLOATS = 25_000
 # As many floats as make every fixed cost vanish.
 LARGE = 10**9
 
@@ -138,11 +140,11 @@ def _sum_on_a_tile(gc2: Target) -> float:
     return 1e6 * model_of(gc2.with_numbers(num_tiles=1), total(1216)).compute_cycles / gc2.clock_hz
 
 
-def _sum_of_all(num_ipus: int) -> Callable[[Target], float]:
+def sum_of_all(num_ipus: int, floats: int = FLOATS_PER_TILE) -> Callable[[Target], float]:
     """Microseconds of a sum over the tiles of replicas, which all have it in the end."""
 
     def model(gc2: Target) -> float:
-        program = total(gc2.num_tiles, FLOATS_PER_TILE)
+        program = total(gc2.num_tiles, floats)
         if num_ipus > 1:
             program.append(operation("all", "all-reduce", (), "sum", num_replicas=num_ipus))
         return 1e6 * model_of(gc2, program).compute_cycles / gc2.clock_hz
@@ -211,9 +213,9 @@ _MODELLED: Mapping[str, tuple[str, Callable[[Target], float]]] = {
     "V18": (EXCHANGE, _all_to_all),
     "M01": (EXCHANGE, _broadcast(16)),
     "M03": (EXCHANGE, _gather),
-    "V19": (SUMS, _sum_of_all(1)),
-    "V20": (SUMS, _sum_of_all(2)),
-    "V21": (SUMS, _sum_of_all(16)),
+    "V19": (SUMS, sum_of_all(1)),
+    "V20": (SUMS, sum_of_all(2)),
+    "V21": (SUMS, sum_of_all(16)),
     "M19": (SUMS, _sum_on_a_tile),
     "V07": (WORD_COPIES, _copy(1, ON_BOARD)),
     "V08": (WORD_COPIES, _copy(1, OFF_BOARD)),

@@ -16,10 +16,11 @@ from ipu_keras.machine.target import TARGETS
 GC200 = TARGETS["gc200"]
 
 # poplibs chooses plans by their estimated time: a larger product may get one that takes fewer
-# bytes. Of 567 steps of the sizes below, between and above them, none loses more than 1.1 %.
-BYTES_LOST = 0.015
-# That estimate has no syncs and launches, so that a plan for more tiles may take longer: 3.2 % at
-# most, of 24 such steps on seven numbers of tiles each.
+# bytes. Of the steps below, none loses more than 0.25 %.
+BYTES_LOST = 0.003
+# That estimate has no syncs and launches. Products of 16 x 16 x 16 alone take longer on more tiles:
+# 921 cycles on one, and 969 on the 256 over which it spreads them.
+SPREAD_TOO_FAR = 16
 CYCLES_LOST = 0.04
 
 
@@ -30,8 +31,8 @@ def figures(model):
 
 
 def step_figures(num_layers, batch, width, target=GC200):
-    # Sizes that fill the matrix unit. To poplibs' estimate, padding is cheap: a product of 7
-    # channels takes twice as long as one of 8.
+    # Sizes that fill the matrix unit. To poplibs' estimate padding is cheap, but measured layers of
+    # 3 channels say what its copies take: a product over 7 takes twice as long as one over 8.
     return figures(model_graph("step", training_step(num_layers, batch=batch, width=width), target))
 
 
@@ -57,7 +58,8 @@ def test_more_tiles_take_no_longer():
     for size in SIZES:
         cycles = [step_figures(*size, target)[0] for target in targets]
         for fewer, more in itertools.pairwise(cycles):
-            assert more <= (1 + CYCLES_LOST) * fewer, size
+            lost = CYCLES_LOST if max(size[1:]) <= SPREAD_TOO_FAR else 0
+            assert more <= (1 + lost) * fewer, size
         assert cycles[-1] < cycles[0]
 
 

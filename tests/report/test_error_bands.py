@@ -8,6 +8,7 @@ import fidelity
 import fidelity_convolutions
 import fidelity_points
 import fidelity_programs
+import fidelity_refits
 import hlo_programs
 import poplibs
 import pytest
@@ -47,6 +48,12 @@ def test_reports_say_what_the_comparison_gives(found):
 def test_the_documentation_shows_the_same():
     tables = fidelity.markdown(error_bands())
     assert tables in PAGE.read_text("utf-8"), "run `python benchmarks/fidelity.py --markdown`"
+
+
+def test_the_documentation_shows_what_numbers_are_without_each_network(points):
+    layers = [point for point in points if point.id.startswith("convolution-")]
+    table = fidelity_refits.markdown(fidelity_refits.refits(layers))
+    assert table in PAGE.read_text("utf-8"), "run `python benchmarks/fidelity.py --refits`"
 
 
 def test_goals_that_are_missed():

@@ -242,6 +242,11 @@ class CandidateCosts:
     estimated_cycles: Array
     estimated_bytes: Array
 
+    @property
+    def cycles(self) -> Array:
+        """Cycles of all phases."""
+        return self.compute + self.exchange + self.reduce + self.transform
+
     def fits(self, most_bytes: float, most_interleaved: float) -> Array:
         """Returns which candidates need no more than so much temporary and interleaved memory."""
         return (self.estimated_bytes <= most_bytes) & (self.interleaved_bytes <= most_interleaved)
@@ -432,8 +437,8 @@ def _estimate(
     partials = share.outputs * element_bytes(convolution.partials_dtype)
     exchange = (inputs + zero_inputs) / _input_rate(target, grid)
     exchange = exchange + (weights + zero_weights + partials) / target.exchange_bytes
-    copied = sum(num_bytes for num_bytes, _ in form.copies) + form.rearranged_bytes
-    local = copied / (np.prod(grid, axis=0) // steps)
+    moved = sum(num_bytes for num_bytes, _ in form.copies) + form.rearranged_bytes(target)
+    local = moved / (np.prod(grid, axis=0) // steps)
     is_ragged = form.in_channels * form.out_channels % (target.vector_bytes // size) != 0
     rearranged = local * ((5 / 3 if is_ragged else 5 / 4) / size + 1 / target.exchange_bytes)
     sliced = np.where(steps > 1, _estimated_slices(target, convolution, share), 0)

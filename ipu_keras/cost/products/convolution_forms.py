@@ -25,8 +25,6 @@ class ConvolutionForm:
         convolution: What the vertex computes, after the transforms.
         copies: The bytes that each transform writes, over all tiles, with the bytes that lie
             together before it.
-        rearranged_bytes: Those of operands and result that poplibs' planner counts as rearranged
-            although nothing is copied.
         kernel_height: Rows of the kernel that the matrix unit takes at once.
     """
 
@@ -34,7 +32,6 @@ class ConvolutionForm:
     convolution: Convolution
     transforms: tuple[str, ...] = ()
     copies: tuple[tuple[float, int], ...] = ()
-    rearranged_bytes: float = 0.0
     kernel_height: int = 1
 
     @property
@@ -63,6 +60,24 @@ class ConvolutionForm:
             in_grain = 1 << (self.in_channels - 1).bit_length()
             return in_grain, in_grain
         return 1, 1
+
+    def rearranged_bytes(self, target: Target) -> float:
+        """Returns the bytes that poplibs' planner takes for rearranged beside those of `copies`."""
+        convolution = self.convolution
+        pairs = zip((self.in_channels, self.out_channels), self.grains(target), strict=True)
+        ins, outs = (ceil_divide(count, grain) * grain / count for count, grain in pairs)
+        # It expects operands in one order, and counts the other as if all were rearranged; so it
+        # counts zeros of channels for each tensor that gets some.
+        copied = {"expand": "iw", "pad channels": "i", "combine groups": "w"}
+        copied = {**copied, "flatten to channels": "wo"}
+        is_copied = set("".join(copied.get(name, "") for name in self.transforms))
+        swaps = "swap operands" in self.transforms
+        tensors = {
+            "i": (swaps or ins > 1, input_bytes(convolution) * ins),
+            "w": (swaps or ins > 1 or outs > 1, weight_bytes(convolution) * ins * outs),
+            "o": (swaps or outs > 1, output_bytes(convolution) * outs),
+        }
+        return sum(n for k, (moves, n) in tensors.items() if moves and k not in is_copied)
 
 
 def input_bytes(convolution: Convolution) -> int:
@@ -235,15 +250,8 @@ def _swapped(form: ConvolutionForm) -> ConvolutionForm:
     swapped = dataclasses.replace(
         flat, field=(form.out_channels,), out_channels=positions * flat.groups
     )
-    # poplibs expects operands in one order, and counts the other as if all were rearranged; what
-    # is copied anyway is copied in any order.
-    unexpected = input_bytes(flat) + weight_bytes(flat) + output_bytes(flat)
-    return dataclasses.replace(
-        form,
-        convolution=swapped,
-        transforms=(*form.transforms, "swap operands"),
-        rearranged_bytes=0.0 if form.copies else unexpected,
-    )
+    transforms = (*form.transforms, "swap operands")
+    return dataclasses.replace(form, convolution=swapped, transforms=transforms)
 
 
 def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionForm]:

@@ -102,9 +102,10 @@ class ConvolutionPlan:
         return phases + self.transform_cycles
 
 
-# The longest field dimension takes all of the tiles that are left for it, or as few as one in
-# 16: poplibs' solver tries every split, which for arrays of candidates would be too many.
-_SPREADS = (1, 2, 4, 16)
+# poplibs' estimate has no syncs and launches, so that it may spread a product over more tiles for
+# longer. Its plan is taken if it takes no more than so much longer than those for fewer tiles: with
+# less, small products meet on a tile, where poplibs leaves none, for vertices with more code.
+_WORTH_OTHER_TILES = 0.08
 _SERIAL_STEPS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -130,7 +131,6 @@ def _candidates(target: Target, form: ConvolutionForm, num_tiles: int) -> Array:
     convolution = form.convolution
     in_grain, out_grain = form.grains(target)
     field = convolution.field
-    # The longest dimension takes the tiles that the other parts leave it.
     longest = field.index(max(field))
     axes = [
         _parts(convolution.groups, num_tiles),
@@ -141,20 +141,22 @@ def _candidates(target: Target, form: ConvolutionForm, num_tiles: int) -> Array:
         _parts(ceil_divide(form.out_channels, out_grain), num_tiles),
         [1],
         [1],
-        *(list(_SPREADS) if i == longest else _parts(n, 16) for i, n in enumerate(field)),
+        *([1] if i == longest else _parts(n, 16) for i, n in enumerate(field)),
     ]
-    size, filling = field[longest], FIELD + longest
     parts = [np.array(axis) for axis in axes]
     # Most combinations need too many tiles; only the others are made.
-    others = functools.reduce(
-        np.multiply.outer,
-        (np.ones_like(each) if axis == filling else each for axis, each in enumerate(parts)),
-    )
-    chosen = np.nonzero(others <= num_tiles)
-    others = others[chosen]
+    tiles = functools.reduce(np.multiply.outer, parts)
+    chosen = np.nonzero(tiles <= num_tiles)
+    tiles = tiles[chosen]
     grid = np.stack([each[index] for each, index in zip(parts, chosen, strict=True)])
-    filled = np.clip(num_tiles // (others * grid[filling]), 1, size)
-    grid[filling] = ceil_divide(size, ceil_divide(size, filled))
+    # The longest dimension takes all tiles that the others leave it, or as few as for fewer tiles.
+    size, most = field[longest], num_tiles // tiles
+    fewer = np.array(_parts(size, num_tiles))[:, None]
+    filled = ceil_divide(size, ceil_divide(size, np.minimum(most, size)))
+    splits = np.vstack([filled, np.where(fewer < filled, fewer, 0)])
+    which, others = np.nonzero(splits)
+    grid = grid[:, others]
+    grid[FIELD + longest] = splits[which, others]
     return _fullest(grid)
 
 
@@ -218,7 +220,7 @@ def _plan_of(
         group_split=split[GROUPS],
         serial_in_split=split[SERIAL_IN],
         serial_out_split=split[SERIAL_OUT],
-        tiles_used=math.prod(split) // (split[SERIAL_IN] * split[SERIAL_OUT]),
+        tiles_used=int(_tiles_of(parts)),
         compute_cycles=math.ceil(cost.compute[index]),
         exchange_cycles=math.ceil(cost.exchange[index]),
         reduce_cycles=math.ceil(cost.reduce[index]),
@@ -241,15 +243,41 @@ def _best(
     most_bytes: float,
     most_interleaved: float,
 ) -> ConvolutionPlan | None:
-    """Returns what poplibs takes for the fastest plan within bounds of memory, if there is one."""
-    best, found = math.inf, None
+    """Returns what poplibs takes for the fastest plan within bounds of memory, if there is one.
+
+    Where its estimate misleads it, what it would take for fewer tiles is faster, and is returned.
+    """
+    fits = np.concatenate([cost.fits(most_bytes, most_interleaved) for _, _, cost in costs])
+    (fitting,) = np.nonzero(fits)
+    if not len(fitting):
+        return None
+    estimates = np.concatenate([cost.estimated_cycles for _, _, cost in costs])
+    cycles = np.concatenate([cost.cycles for _, _, cost in costs])
+    tiles = np.concatenate([_tiles_of(grid) for _, grid, _ in costs])
     # A plan must not depend on anything but its arguments, so of equal ones the first wins.
+    order = fitting[np.lexsort((estimates[fitting], tiles[fitting]))]
+    least = np.minimum.accumulate(estimates[order])
+    # The plans for the fewest tiles, for more and so on, up to the one for all tiles.
+    plans = order[np.concatenate([[True], least[1:] < least[:-1]])][::-1]
+    plans = plans[_copies_as(plans[0], costs)[plans]]
+    index = plans[np.argmax(cycles[plans] <= (1 + _WORTH_OTHER_TILES) * cycles[plans].min())]
     for form, grid, cost in costs:
-        cycles = np.where(cost.fits(most_bytes, most_interleaved), cost.estimated_cycles, math.inf)
-        index = int(np.argmin(cycles))
-        if cycles[index] < best:
-            best, found = cycles[index], _plan_of(target, form, grid[:, index], cost, index)
-    return found
+        if index < grid.shape[1]:
+            return _plan_of(target, form, grid[:, index], cost, index)
+        index -= grid.shape[1]
+    raise AssertionError("A candidate is of one of the forms.")
+
+
+def _copies_as(index: int, costs: list[tuple[ConvolutionForm, Array, CandidateCosts]]) -> Array:
+    """Returns which candidates copy what that one does: what copies take is least sure."""
+    copies = [form.copies for form, _, _ in costs]
+    sizes = [grid.shape[1] for _, grid, _ in costs]
+    kinds = np.repeat([copies.index(each) for each in copies], sizes)
+    return kinds == kinds[index]
+
+
+def _tiles_of(grid: Array) -> Array:
+    return np.prod(grid, axis=0) // (grid[SERIAL_IN] * grid[SERIAL_OUT])
 
 
 # Layers repeat, and so do they in what is modelled in search of advice.

@@ -23,7 +23,7 @@ def with_repeats(graph: Graph) -> Graph:
     - Constants that a loop carries are constants in its body.
     - What nothing needs besides its own next value is not carried.
     - A list to which each turn adds the same value is that value, also for a loop that takes the
-      list apart.
+      list apart; one to which each adds its row of another list is that list.
     - Slices of the whole, or at constant places, are no dynamic ones, anywhere.
     """
     return _Repeats(graph).rewritten()
@@ -218,6 +218,9 @@ class _CountedLoop:
             return end.name, [end]
         if self._is_kept(leaf):
             return self.op.inputs[leaf], []
+        whole = self._whole_of(leaf)
+        if whole is not None:
+            return self.op.inputs[whole], []
         element = self._element_of(leaf)
         if element is None:
             return None
@@ -230,24 +233,54 @@ class _CountedLoop:
 
     def _element_of(self, leaf: int) -> int | None:
         """Returns the position of what the loop is given, and writes to each row of a result."""
-        spec, parameters = self.op.outputs[leaf], self._parameters
+        value = self._written_to_rows(leaf)
+        element = None if value is None else self._parameters.get(value)
+        if element is None or not self._is_kept(element):
+            return None
+        same = self.op.outputs[element].shape == self.op.outputs[leaf].shape[1:]
+        return element if same else None
+
+    def _whole_of(self, leaf: int) -> int | None:
+        """Returns the position of what the loop is given, and copies to a result row by row.
+
+        TensorFlow keeps what a turn takes for the gradient; TensorFlow for IPUs stores no slices
+        that another loop can take, too.
+        """
+        value = self._written_to_rows(leaf)
+        taken = None if value is None else self._made_by[_operation(value)]
+        if taken is None or taken.kind != "dynamic-slice":
+            return None
+        whole = self._parameters.get(self._source(taken.inputs[0]))
+        spec = self.op.outputs[leaf]
+        is_same = (
+            whole is not None
+            and self._is_kept(whole)
+            and self.op.outputs[whole] == spec
+            and taken.attributes["slice_sizes"] == (1, *spec.shape[1:])
+            and self._is_row_of_turn(taken.inputs[1:])
+        )
+        return whole if is_same else None
+
+    def _written_to_rows(self, leaf: int) -> str | None:
+        """Returns what each turn writes to the row of its own, if that makes all of a result."""
+        spec = self.op.outputs[leaf]
         update = self._made_by[_operation(self._source(self.body.results[leaf]))]
         if update.kind != "dynamic-update-slice" or not spec.shape:
             return None
-        before, value, row, *others = map(self._source, update.inputs)
-        element = parameters.get(value)
+        before, value, *row = update.inputs
+        is_whole = (
+            self._parameters.get(self._source(before)) == leaf
+            and self.op.attributes["trip_count"] == spec.shape[0]
+            and self._is_row_of_turn(row)
+        )
+        return self._source(value) if is_whole else None
+
+    def _is_row_of_turn(self, place: Sequence[str]) -> bool:
+        """Whether a place is the start of the row with the number of the turn."""
+        row, *others = map(self._source, place)
         numbers = numbers_of(self.body.ops)
-        if (
-            parameters.get(before) != leaf
-            or element is None
-            or not self._is_kept(element)
-            or self._counters.get(parameters.get(row, -1)) != (0, 1)
-            or self.op.attributes["trip_count"] != spec.shape[0]
-            or self.op.outputs[element].shape != spec.shape[1:]
-            or any(numbers.get(_operation(name)) != 0 for name in others)
-        ):
-            return None
-        return element
+        counts_turns = self._counters.get(self._parameters.get(row, -1)) == (0, 1)
+        return counts_turns and all(numbers.get(_operation(name)) == 0 for name in others)
 
     def trimmed(
         self, used: Iterable[int], has_effects: Callable[[Op], bool]

@@ -67,12 +67,26 @@ def test_flat_where_the_kernel_has_one_element():
     assert on_matrix_unit == ConvolutionForm("amp 1x1", flat)
     assert without == ConvolutionForm("horizontal mac", flat)
     # The 8 output channels are positions, and all three tensors count as rearranged.
-    assert swapped == ConvolutionForm(
-        "amp 1x1",
-        Convolution(1, (8,), (1,), 16, 40),
-        ("swap operands",),
-        rearranged_bytes=2 * (40 * 16 + 16 * 8 + 40 * 8),
-    )
+    transposed = Convolution(1, (8,), (1,), 16, 40)
+    assert swapped == ConvolutionForm("amp 1x1", transposed, ("swap operands",))
+    # The 8 output channels are positions, and all three tensors count as rearranged.
+    assert swapped.rearranged_bytes(GC200) == 2 * (8 * 16 + 16 * 40 + 8 * 40)
+
+
+@pytest.mark.parametrize(
+    ("in_channels", "out_channels", "num_bytes"),
+    [
+        (16, 16, 0),
+        # Inputs are copied among zeros, which counts already: their weights get zeros, too.
+        (10, 16, 2 * 16 * 16),
+        (16, 10, 2 * (16 * 16 + 40 * 16)),
+        (10, 10, 2 * (16 * 16 + 40 * 16)),
+    ],
+)
+def test_zeros_of_channels_count_as_rearranged(in_channels, out_channels, num_bytes):
+    product = Convolution(1, (40,), (1,), in_channels, out_channels)
+    form, *_ = forms_of(GC200, product)
+    assert form.rearranged_bytes(GC200) == num_bytes
 
 
 def test_one_input_channel():

@@ -180,30 +180,29 @@ def test_workers_between_borders_meet_no_padding(target):
         assert least < both / none < least + 0.06
 
 
-# Products whose estimates fall most when a size is doubled or tiles are added, of 100 random ones:
-# the search leaves out some numbers of parts, and a product that is padded is copied in any order.
+# Of 80 random products of whole groups of channels, those that would take up to 19 % longer on more
+# tiles if poplibs' estimate alone chose, and the one whose cycles fall most when a size is doubled.
 @pytest.mark.parametrize(
     ("sizes", "dtype"),
     [
-        ((1, 7, 100, 8), "float32"),
-        ((1, 2, 48, 3), "float16"),
-        ((1, 80, 512, 1), "float32"),
-        ((12, 96, 4, 768), "float32"),
-        ((12, 333, 4, 4), "float32"),
-        ((1, 512, 768, 1024), "float16"),
+        ((1, 32, 16, 256), "float32"),
+        ((1, 96, 16, 128), "float32"),
+        ((1, 32, 256, 16), "float16"),
+        ((12, 32, 16, 64), "float32"),
+        ((12, 96, 32, 64), "float16"),
     ],
 )
-def test_the_estimate_of_a_larger_product_is_no_less(sizes, dtype):
-    def estimate(sizes, num_tiles=GC200.num_tiles):
-        return plan(GC200, matmul(*sizes, dtype), num_tiles=num_tiles).estimated_cycles
+def test_a_larger_product_takes_no_less(sizes, dtype):
+    def cycles(sizes, num_tiles=GC200.num_tiles):
+        return plan(GC200, matmul(*sizes, dtype), num_tiles=num_tiles).cycles
 
-    smaller = estimate(sizes)
+    smaller = cycles(sizes)
     for axis in range(4):
-        larger = estimate([n * (1 + (k == axis)) for k, n in enumerate(sizes)])
-        assert larger >= 0.94 * smaller, axis
-    with_tiles = [estimate(sizes, num_tiles) for num_tiles in (4, 16, 64, 184, 736, 1472)]
+        larger = cycles([n * (1 + (k == axis)) for k, n in enumerate(sizes)])
+        assert larger >= 0.97 * smaller, axis
+    with_tiles = [cycles(sizes, num_tiles) for num_tiles in (4, 16, 64, 184, 736, 1472)]
     for index, fewer in enumerate(with_tiles):
-        assert max(with_tiles[index:]) <= 1.05 * fewer, with_tiles
+        assert max(with_tiles[index:]) <= 1.03 * fewer, with_tiles
 
 
 @pytest.mark.parametrize("target", [GC2, GC200], ids=["gc2", "gc200"])

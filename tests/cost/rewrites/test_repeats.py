@@ -176,6 +176,51 @@ def test_a_list_of_states_stays():
     assert "zeros" in {one.name for one in made.ops}
 
 
+def keeping_rows(*, read="p0", written="p0", trips=TRIPS):
+    """A loop that takes a row of `x` each turn, and keeps it for whoever comes behind."""
+    shapes = [(), (TRIPS, 4), (TRIPS, 4), (1, 4)]
+    body = graph(
+        *carried(*shapes),
+        constant("one", 1),
+        constant("zero", 0),
+        op("row", "dynamic-slice", (1, 4), "p1", read, "zero", slice_sizes=(1, 4)),
+        op("kept", "dynamic-update-slice", (TRIPS, 4), "p2", "row", written, "zero"),
+        op("next", "add", (), "p0", "one", dtype="int32"),
+        op("state", "add", (1, 4), "p3", "row"),
+        results=("next", "p1", "kept", "state"),
+    )
+    return graph(
+        argument("x", TRIPS, 4),
+        argument("state", 1, 4),
+        constant("start", 0),
+        op("zeros", "broadcast", (TRIPS, 4), "start"),
+        loop(
+            *("start", "x", "zeros", "state"),
+            shapes=shapes,
+            trips=trips,
+            counters=((0, 0, 1),),
+        ),
+        op("y", "tanh", (TRIPS, 4), "loop:2"),
+        results=("y", "loop:3"),
+        functions={"condition": graph(inner_parameter("c")), "body": body},
+    )
+
+
+def test_rows_that_are_taken_are_kept_where_they_are():
+    made, (body,) = found(keeping_rows())
+    assert kinds(body.ops) == ["dynamic-slice", "add", "add"]
+    assert next(one for one in made.ops if one.name == "y").inputs == ("x",)
+    assert "zeros" not in {one.name for one in made.ops}
+
+
+@pytest.mark.parametrize(
+    "ways", [{"read": "one"}, {"written": "one"}, {"trips": TRIPS - 1}], ids=str
+)
+def test_other_rows_than_those_that_are_taken_stay(ways):
+    _, (body,) = found(keeping_rows(**ways))
+    assert "dynamic-update-slice" in kinds(body.ops)
+
+
 def test_what_does_something_besides_stays():
     """Nothing needs what is printed in each turn."""
     body = graph(
@@ -244,8 +289,8 @@ def test_what_a_recurrent_layer_repeats(recurrent):
     """Of its weights no list is kept, and the state is written where it was."""
     assert {one.repeat for one in recurrent} == {5}
     names = [one.ops[-1].kind for one in recurrent if one.family == "dynamic slice"]
-    # The input of each step is read; it, the old and the new state are kept for the gradient.
-    assert names == ["dynamic-slice", *["dynamic-update-slice"] * 3, *["dynamic-slice"] * 3]
+    # The input of each step is read, and again for the gradient; the old and the new state are kept.
+    assert names == ["dynamic-slice", *["dynamic-update-slice"] * 2, *["dynamic-slice"] * 3]
     integers = [one for one in recurrent if one.writes[0].spec.dtype == "int32"]
     assert [one.ops[-1].kind for one in integers] == ["add", "subtract"]
     assert {one.family for one in recurrent} == {
