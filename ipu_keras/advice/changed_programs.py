@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ipu_keras.advice.balanced_pipeline import LayerCost, Pipelines, layer_costs
-from ipu_keras.advice.changes import is_training_step, num_layers
+from ipu_keras.advice.changes import OFFLOADED, is_training_step, num_layers
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import MODEL_PASSES, READING_PASSES, after_passes, model_graph
@@ -22,8 +22,6 @@ _ANY_PIPELINE = Pipeline(device_mapping=(0, 1))
 _MAX_IPUS = 16
 # Changes that put a program on more IPUs.
 ON_MORE_IPUS = frozenset({"num_ipus", "pipeline_stages", "stage_splits"})
-# Options of pipelines that put values into remote memory.
-OFFLOADED = ("offload_activations", "offload_weight_update_variables")
 
 
 class ChangedPrograms:

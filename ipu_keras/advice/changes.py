@@ -8,6 +8,9 @@ from typing import Any
 from ipu_keras.advice import durations
 from ipu_keras.ir import Graph
 
+# Options of pipelines that put values into remote memory.
+OFFLOADED = ("offload_activations", "offload_weight_update_variables")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ipu_keras.advice.changed_programs import OFFLOADED, ON_MORE_IPUS, ChangedPrograms
-from ipu_keras.advice.changes import Fix, is_mostly_single, is_training_step
+from ipu_keras.advice.changed_programs import ON_MORE_IPUS, ChangedPrograms
+from ipu_keras.advice.changes import OFFLOADED, Fix, is_mostly_single, is_training_step
 from ipu_keras.cost.model import ModelledProgram
 from ipu_keras.cost.passes import model_graph
 from ipu_keras.ir import Graph, Variants

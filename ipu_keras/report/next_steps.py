@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_keras.advice.changed_programs import OFFLOADED
-from ipu_keras.advice.changes import in_words, is_mostly_single
+from ipu_keras.advice.changes import OFFLOADED, in_words, is_mostly_single
 from ipu_keras.advice.waiting import less_waiting, with_more_micro_batches
 from ipu_keras.cost.cost_options import CostOptions
 from ipu_keras.program import Pipeline
