@@ -289,7 +289,7 @@ def test_what_a_recurrent_layer_repeats(recurrent):
     """Of its weights no list is kept, and the state is written where it was."""
     assert {one.repeat for one in recurrent} == {5}
     names = [one.ops[-1].kind for one in recurrent if one.family == "dynamic slice"]
-    # The input of each step is read, and again for the gradient; the old and the new state are kept.
+    # The input of each step is read, for the gradient again; the old and the new state are kept.
     assert names == ["dynamic-slice", *["dynamic-update-slice"] * 2, *["dynamic-slice"] * 3]
     integers = [one for one in recurrent if one.writes[0].spec.dtype == "int32"]
     assert [one.ops[-1].kind for one in integers] == ["add", "subtract"]
