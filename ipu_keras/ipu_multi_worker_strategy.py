@@ -8,8 +8,10 @@ import tensorflow as tf
 from ipu_keras.functions.worker_sessions import WorkersOfSessions
 from ipu_keras.internals.tensorflow.strategies import (
     SyncOnReadVariable,
+    is_reduced_when_assigned,
+    of_this_process,
     update_context,
-    variable_reduced_when_read,
+    variable_of_replicas,
 )
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.ops.collectives import all_gather, groups_of_process
@@ -42,8 +44,8 @@ class IPUMultiWorkerStrategy(IPUStrategy):
     in the other workers: give optimizers a `CrossReplicaOptimizer` for the replicas of one worker.
     A variable with the synchronization `tf.VariableSynchronization.ON_READ` is each worker's own in
     `run`, and elsewhere, and in checkpoints, the sum, the mean or the first worker's value, as its
-    aggregation says: all workers have to read it together. With several workers, variables that
-    would be synchronised when they are assigned are not implemented.
+    aggregation says: all workers have to read it together. Any other variable with the aggregation
+    `SUM` or `MEAN` gets the sum or the mean of what all workers assign to it, or add, within `run`.
 
     Args:
         cluster_resolver: Says who is in the cluster, and which of them this process is, such as a
@@ -145,8 +147,6 @@ class ExtendedToWorkers(IPUExtended):
 
     def _create_variable(self, next_creator, **kwargs):
         on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
-        if not on_read:
-            _refuse_synchronisation(kwargs.get("aggregation"))
         given = kwargs["initial_value"]
 
         def of_first_worker():
@@ -157,10 +157,13 @@ class ExtendedToWorkers(IPUExtended):
 
         options = {**kwargs, "initial_value": of_first_worker}
         create = functools.partial(super()._create_variable, next_creator)
-        if not on_read:
+        if not on_read and not is_reduced_when_assigned(kwargs):
             return create(**options)
         strategy = self._container_strategy()
-        return variable_reduced_when_read(strategy, IPUSyncOnReadVariable, create, **options)
+        return variable_of_replicas(strategy, IPUSyncOnReadVariable, create, **options)
+
+    def _update(self, var, fn, args, kwargs, group):
+        return super()._update(of_this_process(var), fn, args, kwargs, group)
 
     def _get_local_replica_id(self, replica_id_in_sync_group):
         return 0
@@ -235,23 +238,6 @@ class IPUSyncOnReadVariable(SyncOnReadVariable):
 
 # The name of the class in the releases before 2.6.
 IPUMultiWorkerStrategyV1 = IPUMultiWorkerStrategy
-
-
-def _refuse_synchronisation(aggregation: Any) -> None:
-    kept_apart = (
-        None,
-        tf.VariableAggregation.NONE,
-        tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        tf.compat.v1.VariableAggregation.NONE,
-        tf.compat.v1.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
-    if aggregation not in kept_apart:
-        raise NotImplementedError(
-            "Variables that several workers synchronise when they are assigned are not "
-            "implemented. Give them `synchronization=tf.VariableSynchronization.ON_READ`, or make "
-            "them outside of the strategy's scope, and call `strategy.reduce` for what they have. "
-            f"Received: aggregation={aggregation}"
-        )
 
 
 def _check_resolver(cluster_resolver: Any) -> None:

@@ -1,10 +1,16 @@
 """The strategy of models whose replicas are spread over several processes."""
 
+import functools
 from typing import Any
 
 import tensorflow as tf
 
 from ipu_keras.horovod import initialized_world
+from ipu_keras.internals.tensorflow.strategies import (
+    is_reduced_when_assigned,
+    of_this_process,
+    variable_of_replicas,
+)
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.machine.world import World
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
@@ -19,7 +25,9 @@ class IPUMultiReplicaStrategy(IPUStrategy):
     Each optimizer adds up the gradients of all processes before an update, so that all of them keep
     the same weights; variables begin with the value that they have in process 0. Keras divides its
     losses by the number of all replicas, so that `fit` averages gradients. `reduce` is over
-    processes. Processes have to run the same programs, equally often.
+    processes. A variable with the aggregation `SUM` or `MEAN` gets the sum or the mean of what all
+    processes, of one replica each, assign to it, or add, within `run` or a model; without one, each
+    process assigns to its own. Processes have to run the same programs, equally often.
 
     Args:
         ipu_device: Name of the TensorFlow device.
@@ -93,11 +101,23 @@ class ExtendedToProcesses(IPUExtended):
             value = given() if callable(given) else given
             return broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), 0)
 
-        return super()._create_variable(
-            next_creator, **{**kwargs, "initial_value": of_first_process}
-        )
+        options = {**kwargs, "initial_value": of_first_process}
+        create = functools.partial(super()._create_variable, next_creator)
+        if self._num_processes == 1 or not is_reduced_when_assigned(kwargs):
+            return create(**options)
+        return variable_of_replicas(self._container_strategy(), None, create, **options)
+
+    def _update(self, var, fn, args, kwargs, group):
+        return super()._update(of_this_process(var), fn, args, kwargs, group)
 
     def _reduce_to(self, reduce_op, value, destinations, options):
+        if is_for_all_replicas() and current_replicas() > 1:
+            raise NotImplementedError(
+                "A variable with the aggregation SUM or MEAN is assigned to by processes of one "
+                "replica each: start one process for each replica, or assign what "
+                "`cross_replica_sum` returns to a variable without an aggregation. "
+                f"Received: {current_replicas()} replicas in this process"
+            )
         (total,) = all_reduce([value])
         is_mean = reduce_op == tf.distribute.ReduceOp.MEAN
         return total / tf.cast(self._num_processes, total.dtype) if is_mean else total

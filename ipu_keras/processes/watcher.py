@@ -109,7 +109,7 @@ class Launcher(NamedTuple):
 
     Args:
         process: A file of the kernel's that can be read when the process has ended.
-        errors: The file of its standard error, which messages are written to.
+        errors: What it writes errors to, where somebody may still read them.
     """
 
     process: int

@@ -50,6 +50,13 @@ def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
     assert two[0]["in_sync"] == 2 * num_ipus
 
 
+def test_variables_are_assigned_to_together(tmp_path):
+    (one, other), _ = run(2, tmp_path / "of", "assigned")
+    assert one[0] == [13.0, 11.5, 11.0]
+    assert other[0] == [13.0, 11.5, 12.0]
+    assert "processes of one replica each" in one[1]
+
+
 def test_halves_are_rounded_alike(tmp_path):
     (one, other), _ = run(2, tmp_path / "of", "rounded")
     assert one == other

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -127,6 +128,31 @@ def rounded():
     return {"weights": [float(one) for one in model.get_weights()[0].ravel()]}
 
 
+def assigned():
+    """Variables to which processes add 1 and 2, in `run`, and what is said with two replicas."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    kinds = [tf.VariableAggregation.SUM, tf.VariableAggregation.MEAN, tf.VariableAggregation.NONE]
+    strategy = IPUMultiReplicaStrategy()
+    with strategy.scope():
+        variables = [tf.Variable(10.0, trainable=False, aggregation=kind) for kind in kinds]
+
+    @tf.function
+    def step(x):
+        return [variable.assign_add(x) for variable in variables]
+
+    strategy.run(step, [tf.constant(hvd.rank() + 1.0)])
+    found = [float(variable.numpy()) for variable in variables]
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    with warnings.catch_warnings(action="ignore"):
+        config.configure_ipu_system()
+    try:
+        strategy.run(tf.function(lambda: variables[0].assign(1.0)))
+    except NotImplementedError as error:
+        return [found, str(error)]
+    return [found, ""]
+
+
 def killed():
     """Rank 1 is killed when it has trained a little."""
     total = hvd.allreduce(tf.ones([2]))
@@ -182,6 +208,7 @@ runs = {
     "operations": operations,
     "loop": own_loop,
     "disagreements": disagreements,
+    "assigned": assigned,
     "killed": killed,
     "rounded": rounded,
 }

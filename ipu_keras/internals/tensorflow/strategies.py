@@ -3,7 +3,7 @@
 A public strategy can be extended only by its `extended`, whose classes are private.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -58,6 +58,16 @@ _ON_READ = PrivateName(
         assigned=("_aggregation",),
     ),
 )
+_ON_WRITE = PrivateName(
+    "tensorflow.python.distribute.values",
+    "MirroredVariable",
+    Class(
+        members={
+            "__init__": Function("self", "strategy", "values", "aggregation"),
+            "_update_replica": Function("self", "update_fn", "value"),
+        },
+    ),
+)
 _CREATE_WRAPPED = PrivateName(
     "tensorflow.python.distribute.distribute_utils",
     "create_mirrored_variable",
@@ -71,16 +81,38 @@ OneDeviceExtended: Any = _ONE_DEVICE.get()
 SyncOnReadVariable: Any = _ON_READ.get()
 
 
-def variable_reduced_when_read(
-    strategy: Any, kind: type, create: Callable[..., Any], **options: Any
+def variable_of_replicas(
+    strategy: Any, on_read: type | None, create: Callable[..., Any], **options: Any
 ) -> Any:
-    """Makes the variable of the one replica of this process, and one of the class around it."""
+    """Makes the variable of the one replica of this process, and one of all replicas around it.
+
+    Args:
+        on_read: The class of those that are reduced when they are read; others are TensorFlow's
+            own, which reduce what replicas assign to them.
+    """
 
     def created(**given: Any) -> list[Any]:
         return [create(**given)]
 
-    kinds = {tf.VariableSynchronization.ON_READ: kind}
+    kinds = {
+        tf.VariableSynchronization.ON_READ: on_read,
+        tf.VariableSynchronization.ON_WRITE: _ON_WRITE.get(),
+    }
     return _CREATE_WRAPPED.get()(strategy, created, kinds, {}, **options)
+
+
+def is_reduced_when_assigned(options: Mapping[str, Any]) -> bool:
+    """Whether a variable that is made with these options has a reduction of what is assigned."""
+    on_read = options.get("synchronization") == tf.VariableSynchronization.ON_READ
+    return not on_read and options.get("aggregation") in (
+        *(tf.VariableAggregation.SUM, tf.VariableAggregation.MEAN),
+        *(tf.compat.v1.VariableAggregation.SUM, tf.compat.v1.VariableAggregation.MEAN),
+    )
+
+
+def of_this_process(variable: Any) -> Any:
+    """Returns the variable of the one replica of this process, which one of all may be around."""
+    return variable.values[0] if isinstance(variable, _ON_WRITE.get()) else variable
 
 
 def replica_context(strategy: Any, replica_id: int) -> Any:
