@@ -165,6 +165,22 @@ class ExtendedToWorkers(IPUExtended):
     def _update(self, var, fn, args, kwargs, group):
         return super()._update(of_this_process(var), fn, args, kwargs, group)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the worker whose values variables begin with."""
+        return self._workers.rank == 0
+
+    @property
+    def input_context(self) -> tf.distribute.InputContext:
+        """What a function that makes a dataset learns of the workers."""
+        return tf.distribute.InputContext(
+            self._workers.size, self._workers.rank, self._workers.size
+        )
+
+    def session_target(self) -> str:
+        """Returns the address of this worker's server, which is started if there is none."""
+        return self._workers.target()
+
     def _get_local_replica_id(self, replica_id_in_sync_group):
         return 0
 
@@ -207,9 +223,7 @@ class ExtendedToWorkers(IPUExtended):
         )
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
-        size = self._workers.size
-        context = tf.distribute.InputContext(size, self._workers.rank, size)
-        return super()._experimental_distribute_dataset(dataset_fn(context), options)
+        return super()._experimental_distribute_dataset(dataset_fn(self.input_context), options)
 
 
 class ExchangingHostVariables(ExtendedToWorkers, HostVariables):

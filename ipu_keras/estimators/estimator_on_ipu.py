@@ -17,6 +17,7 @@ from ipu_keras.device import DRIVER
 from ipu_keras.estimators import saved_models
 from ipu_keras.estimators.host_metrics import HostMetrics
 from ipu_keras.estimators.specs import ModeKeys, hooks_of, warm_start_settings
+from ipu_keras.estimators.training_workers import TrainingWorkers
 from ipu_keras.estimators.user_functions import (
     called_model_function,
     check_model_function,
@@ -35,6 +36,8 @@ from ipu_keras.settings.arguments import noted, positive_integer, positive_or_no
 from ipu_keras.settings.config_tree import has_options_of
 
 _V1 = tf.compat.v1
+_HOST = "/device:CPU:0"
+_ALONE = TrainingWorkers(None)
 
 
 class CompiledLoop(NamedTuple):
@@ -93,6 +96,7 @@ class EstimatorOnIpu(ABC):
         self._config = given.replace(model_dir=self._model_dir)
         self._params = copy.deepcopy(dict(params or {}))
         self._warm_start = warm_start_settings(warm_start_from)
+        self._workers = TrainingWorkers(given.train_distribute)
 
     @property
     def model_dir(self) -> str:
@@ -202,11 +206,12 @@ class EstimatorOnIpu(ABC):
         if steps is None and max_steps is not None:
             steps = max_steps - begin
         self._check_steps(steps)
-        with self._graph() as graph:
-            dataset = self._dataset(input_fn, ModeKeys.TRAIN)
-            loop = self._compiled(ModeKeys.TRAIN, dataset)
+        with self._graph() as graph, self._workers.scope():
+            dataset = self._dataset(input_fn, ModeKeys.TRAIN, self._workers)
+            loop = self._compiled(ModeKeys.TRAIN, dataset, self._workers)
             loss = self._training_loss(loop)
-            with tf.control_dependencies([loss, *self._host_operations(loop)]):
+            on_host = self._workers.run(lambda: self._host_operations(loop), _HOST)
+            with tf.control_dependencies([loss, *on_host]):
                 step = _V1.assign(
                     _V1.train.get_global_step(graph),
                     loop.first_step + self._iterations,
@@ -474,8 +479,11 @@ class EstimatorOnIpu(ABC):
                 "that number, such as `auto_select_ipus`."
             )
 
-    def _dataset(self, input_fn: Any, mode: str) -> tf.data.Dataset:
-        return dataset_of(input_fn, mode, self._params_for(mode), self._config)
+    def _dataset(
+        self, input_fn: Any, mode: str, workers: TrainingWorkers = _ALONE
+    ) -> tf.data.Dataset:
+        params = self._params_for(mode)
+        return dataset_of(input_fn, mode, params, self._config, workers.input_context)
 
     def _check_steps(self, steps: int | None) -> None:
         if steps is not None and steps % self._iterations:
@@ -499,7 +507,9 @@ class EstimatorOnIpu(ABC):
             )
         return positive_integer("steps", size // self._ipus.num_replicas)
 
-    def _compiled(self, mode: str, dataset: tf.data.Dataset) -> CompiledLoop:
+    def _compiled(
+        self, mode: str, dataset: tf.data.Dataset, workers: TrainingWorkers = _ALONE
+    ) -> CompiledLoop:
         """Puts the loop of a model into the graph."""
         ordinal = self._ipus.ordinal
         infeed = IPUInfeedQueue(
@@ -515,8 +525,8 @@ class EstimatorOnIpu(ABC):
         def loop(begin: tf.Tensor) -> tf.Operation:
             return self._loop(mode, infeed, outfeed, specs)
 
-        with ipu_scope(f"/device:IPU:{ordinal}"):
-            done = compile(loop, [begin])
+        with ipu_scope(device := f"/device:IPU:{ordinal}"):
+            done = workers.run(lambda: compile(loop, [begin]), device)
         with tf.control_dependencies([done]):
             results = tf.nest.map_structure(tf.identity, outfeed.dequeue())
         return CompiledLoop(specs[-1], results, first_step, infeed.initializer)
@@ -548,32 +558,38 @@ class EstimatorOnIpu(ABC):
             often = max(1, config.log_step_count_steps // self._iterations)
             own.append(_V1.train.LoggingTensorHook({"loss": loss, "step": step}, often))
         if config.save_checkpoints_steps or config.save_checkpoints_secs:
-            own.append(
-                _V1.train.CheckpointSaverHook(
-                    self.model_dir,
-                    save_secs=config.save_checkpoints_secs,
-                    save_steps=config.save_checkpoints_steps,
-                    scaffold=scaffold,
-                    listeners=list(listeners or ()),
-                    save_graph_def=config.checkpoint_save_graph_def,
-                )
+            folder = self._workers.folder_of_checkpoints(
+                self.model_dir, every_seconds=not config.save_checkpoints_steps
             )
+            if folder is not None:
+                own.append(
+                    _V1.train.CheckpointSaverHook(
+                        folder,
+                        save_secs=config.save_checkpoints_secs,
+                        save_steps=config.save_checkpoints_steps,
+                        scaffold=scaffold,
+                        listeners=list(listeners or ()) if self._workers.is_first else [],
+                        save_graph_def=config.checkpoint_save_graph_def,
+                    )
+                )
         elif listeners:
             raise ValueError(
                 "`saving_listeners` need checkpoints, which the RunConfig has switched off. "
                 f"Received: saving_listeners={listeners!r}"
             )
+        master, session_config = self._workers.session(config.master, config.session_config)
+        is_first = self._workers.is_first
         session = _V1.train.MonitoredTrainingSession(
-            master=config.master,
+            master=master,
             checkpoint_dir=self.model_dir,
             scaffold=scaffold,
             hooks=own,
             save_checkpoint_secs=None,
             save_checkpoint_steps=None,
-            save_summaries_steps=self._every(config.save_summary_steps),
+            save_summaries_steps=self._every(config.save_summary_steps) if is_first else None,
             save_summaries_secs=None,
-            config=config.session_config,
-            log_step_count_steps=self._every(config.log_step_count_steps),
+            config=session_config,
+            log_step_count_steps=self._every(config.log_step_count_steps) if is_first else None,
             max_wait_secs=config.session_creation_timeout_secs,
             save_graph_def=config.checkpoint_save_graph_def,
         )

@@ -30,12 +30,13 @@ class EstimatorRunConfig:
         keep_checkpoint_max: How many checkpoints are kept; all of them with `None` or 0.
         keep_checkpoint_every_n_hours: After how many hours one more checkpoint is kept for good.
         log_step_count_steps: After how many global steps the loss and the speed are logged.
-        train_distribute: Not implemented: each estimator trains by itself.
+        train_distribute: An `IPUMultiWorkerStrategy`, with whose workers an estimator trains. They
+            share `model_dir`, where the first one writes. `None`, and it trains by itself.
         device_fn: A function from an operation to the name of its device, for what is not on
             an IPU.
         protocol: What servers speak, `None` or `"grpc"`, which is the same.
         eval_distribute: Not implemented: a worker evaluates on its own.
-        experimental_distribute: Not implemented, as `train_distribute` is not.
+        experimental_distribute: Not implemented: give `train_distribute`.
         experimental_max_worker_delay_secs: Not implemented: workers begin at once, and wait for
             each other.
         session_creation_timeout_secs: How many seconds a worker waits for its session.
@@ -82,15 +83,14 @@ class EstimatorRunConfig:
                 f"Received: save_checkpoints_steps={steps!r}, save_checkpoints_secs={seconds!r}"
             )
         for name, value in (
-            ("train_distribute", train_distribute),
             ("eval_distribute", eval_distribute),
             ("experimental_distribute", experimental_distribute),
             ("experimental_max_worker_delay_secs", experimental_max_worker_delay_secs),
         ):
             if value is not None:
                 raise NotImplementedError(
-                    f"`{name}` is not implemented: each estimator trains by itself. For several "
-                    "workers write a loop that calls `IPUMultiWorkerStrategy.run`. "
+                    f"`{name}` is not implemented: estimators train together, by "
+                    "`train_distribute`, wait for each other, and evaluate each by itself. "
                     f"Received: {name}={value!r}"
                 )
         if protocol not in (None, "grpc"):
@@ -161,7 +161,7 @@ class EstimatorRunConfig:
 
     @property
     def train_distribute(self) -> Any:
-        """The strategy of several workers: always `None`."""
+        """The strategy of several workers that train together, or `None`."""
         return self._train_distribute
 
     @property

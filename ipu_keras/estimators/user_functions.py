@@ -70,13 +70,22 @@ def called_model_function(
 
 
 def dataset_of(
-    input_fn: Callable[..., Any], mode: str, params: Mapping[str, Any], config: Any
+    input_fn: Callable[..., Any],
+    mode: str,
+    params: Mapping[str, Any],
+    config: Any,
+    input_context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
     """Calls an input function; returns its dataset, whose elements are tuples.
 
     These are of features and labels, or for predictions of the features alone.
     """
-    offered = {"mode": mode, "params": dict(params), "config": config}
+    offered = {
+        "mode": mode,
+        "params": dict(params),
+        "config": config,
+        "input_context": input_context,
+    }
     names = parameters_of("input_fn", input_fn)
     with tf.device("/device:CPU:0"):
         found = input_fn(**{name: value for name, value in offered.items() if name in names})

@@ -326,18 +326,24 @@ class Workers:
         return self._own_session(graph).make_callable(total, [given])
 
     def _own_session(self, graph: tf.Graph) -> tf.compat.v1.Session:
-        """Returns a session on the server of this worker, which is started if there is none."""
         config = self.configured(_V1.ConfigProto())
+        return _V1.Session(self.target(), graph=graph, config=config)
+
+    def target(self) -> str:
+        """Returns the address of the server of this worker, which is started if there is none."""
         if self._target is None:
             job, index = self._tasks[self.rank]
             jobs = dict.fromkeys(job for job, _ in self._tasks)
             pairs = list(zip(self._tasks, self._addresses, strict=True))
             spec = {name: [at for (its, _), at in pairs if its == name] for name in jobs}
             self._server = tf.distribute.Server(
-                tf.train.ClusterSpec(spec), job_name=job, task_index=index, config=config
+                tf.train.ClusterSpec(spec),
+                job_name=job,
+                task_index=index,
+                config=self.configured(_V1.ConfigProto()),
             )
             self._target = self._server.target
-        return _V1.Session(self._target, graph=graph, config=config)
+        return self._target
 
     def _watched(self, function: Callable[[np.ndarray], np.ndarray], array: Any) -> np.ndarray:
         """Calls a function, and raises an error when another worker does not answer any longer.
