@@ -36,9 +36,10 @@ class IPUMultiWorkerStrategy(IPUStrategy):
     variable `IPU_KERAS_PROCESS_SECONDS` (600).
 
     It is for training loops of one's own, which `run` or its older name `experimental_run_v2`
-    runs. Keras models made in its scope do not get the IPU extensions, as Keras's `fit` is not
-    supported with it on hardware. In sessions each worker has a `tf.distribute.Server`, whose
-    configuration and that of its sessions come from `update_config_proto`.
+    runs, and for estimators, as `train_distribute` of their `RunConfig`. Keras models made in
+    its scope do not get the IPU extensions, as Keras's `fit` is not supported with it on
+    hardware. In sessions each worker has a `tf.distribute.Server`, whose configuration and that
+    of its sessions come from `update_config_proto`.
 
     Each of several replicas of a worker adds its gradients to those of the replicas with its number
     in the other workers: give optimizers a `CrossReplicaOptimizer` for the replicas of one worker.

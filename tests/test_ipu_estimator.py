@@ -394,6 +394,11 @@ def test_wrong_specs(spec, kind, message):
         ({"model_fn": lambda labels: None}, ValueError, "must have an argument `features`"),
         ({"model_fn": lambda features, y: None}, ValueError, r"Received: also \['y'\]"),
         ({"config": IPURunConfig()}, TypeError, "`config` must be an ipu_run_config.RunConfig"),
+        (
+            {"config": RunConfig(train_distribute=3)},
+            TypeError,
+            "`train_distribute` must be an IPUMultiWorkerStrategy",
+        ),
         ({"params": 3}, TypeError, "`params` must be a dict"),
         ({"warm_start_from": 3}, TypeError, "`warm_start_from` must be the path"),
         (

@@ -78,7 +78,7 @@ class TrainingWorkers:
         Then the others save as well, where nobody looks.
 
         Raises:
-            ValueError: It is to be saved after seconds, which pass at other steps in each worker.
+            ValueError: Checkpoints would be saved after seconds, so at other steps in each worker.
         """
         read_together = [
             variable.name

@@ -94,7 +94,6 @@ def test_replace_keeps_the_class_and_what_is_not_named():
         ),
         ({"save_summary_steps": 0}, ValueError, "`save_summary_steps` must be a positive integer"),
         ({"protocol": "verbs"}, ValueError, "`protocol` must be None or 'grpc'"),
-        ({"train_distribute": 1}, NotImplementedError, "`train_distribute` is not implemented"),
         ({"eval_distribute": 1}, NotImplementedError, "`eval_distribute` is not implemented"),
         (
             {"experimental_max_worker_delay_secs": 1},
@@ -111,8 +110,8 @@ def test_wrong_values(given, kind, message):
 def test_wrong_replacements():
     with pytest.raises(ValueError, match=r"names of the constructor's arguments. Received: speed"):
         RunConfig().replace(speed=1)
-    with pytest.raises(NotImplementedError, match="`train_distribute` is not implemented: each"):
-        RunConfig().replace(train_distribute=1)
+    with pytest.raises(ValueError, match="`protocol` must be None or 'grpc'"):
+        RunConfig().replace(protocol="verbs")
     with pytest.raises(ValueError, match="`save_summary_steps` must be a positive integer"):
         RunConfig().replace(save_summary_steps=0)
 

@@ -134,6 +134,21 @@ def test_values_of_two_replicas_each_in_a_session(in_sessions):
     assert "Received: a session of target=''" in in_sessions["plain"]
 
 
+def test_estimators_train_together(tmp_path):
+    (found, _), codes, _ = run_two("estimators", str(tmp_path))
+    assert codes == [0, 0]
+    kernel, velocity = np.full((4, 1), 0.5), 0.0
+    for x, y in zip(X.reshape(4, 2, 4), Y.reshape(4, 2, 1), strict=True):
+        velocity = 0.5 * velocity + 2 * x.T @ (x @ kernel - y)
+        kernel -= 0.1 * velocity
+    for name in ("on_the_ipu", "on_the_host"):
+        np.testing.assert_allclose(found[name]["kernel"], kernel, atol=1e-6)
+        assert found[name]["global_step"] == 4
+        # The first worker alone writes there.
+        assert len(list((tmp_path / name).glob("events.*"))) == 1
+    assert found["on_the_ipu"]["seen"] == 4 * (1 + 3)
+
+
 def test_a_worker_that_is_killed(in_sessions):
     check_ended(in_sessions["killed"])
 

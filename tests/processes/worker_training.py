@@ -201,11 +201,64 @@ def in_sessions(resolver, strategy):
     return found
 
 
+def in_estimators(resolver, strategy):
+    """Training of estimators, which goes on from a checkpoint, and by updates on the host."""
+    index = resolver.task_id
+
+    def on_the_host(features, labels, mode):
+        kernel = v1.get_variable("kernel", [4, 1], initializer=v1.constant_initializer(index + 0.5))
+        loss = tf.reduce_sum((features @ kernel - labels) ** 2)
+        optimizer = v1.train.MomentumOptimizer(0.1, 0.5)
+        (gradient, _), *_ = optimizer.compute_gradients(loss, [kernel])
+        call = (lambda gradient: optimizer.apply_gradients([(gradient, kernel)]), [gradient])
+        spec = ipu.ipu_estimator.IPUEstimatorSpec
+        return spec(mode, loss=loss, train_op=tf.identity(loss), host_call=call)
+
+    def on_the_ipu(features, labels, mode):
+        seen = v1.get_variable(
+            "seen",
+            [],
+            initializer=v1.zeros_initializer(),
+            trainable=False,
+            synchronization=ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+        spec = on_the_host(features, labels, mode)
+        call, (gradient,) = spec.host_call
+        operations = tf.group(call(gradient), seen.assign_add(2.0 * index + 1.0))
+        return spec._replace(train_op=operations, host_call=None)
+
+    def rows(input_context):
+        data = tf.data.Dataset.from_tensor_slices((X[:, None], Y[:, None]))
+        return data.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
+
+    found = {}
+    for model_fn, steps, iterations in ((on_the_ipu, 2, 2), (on_the_host, 4, 1)):
+        name = model_fn.__name__
+        config = ipu.ipu_run_config.RunConfig(
+            ipu.ipu_run_config.IPURunConfig(iterations_per_loop=iterations),
+            train_distribute=strategy,
+            save_checkpoints_steps=2,
+        )
+        estimator = ipu.ipu_estimator.IPUEstimator(
+            model_fn, os.path.join(sys.argv[2], name), config
+        )
+        for begin in range(0, 4, steps):
+            estimator.train(
+                lambda input_context, begin=begin: rows(input_context).skip(begin), steps=steps
+            )
+        if index == 0:
+            names = estimator.get_variable_names()
+            found[name] = {each: estimator.get_variable_value(each).tolist() for each in names}
+    return found
+
+
 def main(how, *_):
     IPUConfig().configure_ipu_system()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = IPUMultiWorkerStrategyV1(resolver)
-    found = {"functions": in_functions, "sessions": in_sessions}[how](resolver, strategy)
+    kinds = {"functions": in_functions, "sessions": in_sessions, "estimators": in_estimators}
+    found = kinds[how](resolver, strategy)
     found["end"] = time.time()
     print(json.dumps(found), flush=True)
 
