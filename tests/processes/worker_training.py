@@ -134,6 +134,18 @@ def in_functions(resolver, strategy):
     return found
 
 
+def seen_by_all():
+    """A count of each worker, which is their sum where all read it together."""
+    return v1.get_variable(
+        "seen",
+        [],
+        initializer=v1.zeros_initializer(),
+        trainable=False,
+        synchronization=ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )
+
+
 def in_sessions(resolver, strategy):
     """Training in a session, by two replicas, configured when the graph is there."""
     index, found = resolver.task_id, {}
@@ -147,14 +159,7 @@ def in_sessions(resolver, strategy):
             kernel = v1.get_variable(
                 "kernel", [4, 1], initializer=v1.constant_initializer(index + 0.5)
             )
-            seen = v1.get_variable(
-                "seen",
-                [],
-                initializer=v1.zeros_initializer(),
-                trainable=False,
-                synchronization=ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-            )
+            seen = seen_by_all()
             loss = tf.reduce_sum((x @ kernel - y) ** 2)
             optimizer = ipu.optimizers.CrossReplicaOptimizer(v1.train.MomentumOptimizer(0.1, 0.5))
             return optimizer.minimize(loss), seen.assign_add(2.0 * index + 1.0).op
@@ -215,14 +220,7 @@ def in_estimators(resolver, strategy):
         return spec(mode, loss=loss, train_op=tf.identity(loss), host_call=call)
 
     def on_the_ipu(features, labels, mode):
-        seen = v1.get_variable(
-            "seen",
-            [],
-            initializer=v1.zeros_initializer(),
-            trainable=False,
-            synchronization=ON_READ,
-            aggregation=tf.VariableAggregation.SUM,
-        )
+        seen = seen_by_all()
         spec = on_the_host(features, labels, mode)
         call, (gradient,) = spec.host_call
         operations = tf.group(call(gradient), seen.assign_add(2.0 * index + 1.0))
