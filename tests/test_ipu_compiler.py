@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from in_sessions import compiled, configure, counting, opened, run_script
+from tensorflow.python.framework import function
 
 from ipu_keras import ipu_compiler, loops
 from ipu_keras.config import IPUConfig
 from ipu_keras.device import device_for
 from ipu_keras.device.placement import TASK
+from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.ipu_infeed_queue import IPUInfeedQueue
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
@@ -262,6 +264,33 @@ def test_functions_of_tensorflow_1(graph):
         found = session.run(result)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         np.testing.assert_array_equal(found, session.run(loss(tf.constant(logits))))
+
+
+def test_halves_in_functions_of_tensorflow_1(graph):
+    """An operation that has the name of a function computes as the function does."""
+
+    @function.Defun(tf.float16)
+    def sum_and_square(x):
+        return x + x, x * x
+
+    results = compiled(lambda x: sum_and_square(x)[::-1], [np.float16(1e4)])
+    with opened() as session:
+        assert session.run(results) == [65504.0, 20000.0]
+
+
+def test_exceptions_in_functions_of_tensorflow_1(graph):
+    @function.Defun(tf.float32)
+    def inverse(x):
+        return 1 / x
+
+    SYSTEM.reset()
+    stopping = IPUConfig()
+    stopping.auto_select_ipus = 1
+    stopping.floating_point_behaviour.div0 = True
+    stopping.configure_ipu_system()
+    (result,) = compiled(lambda x: tf.tanh(inverse(x)), [np.float32(0)])
+    with opened() as session, pytest.raises(TilesExceptedError, match="Tiles in excepted state"):
+        session.run(result)
 
 
 def test_only_operations(graph):

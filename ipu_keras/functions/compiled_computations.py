@@ -34,7 +34,11 @@ from ipu_keras.functions.watched_sessions import WatchedInSession
 from ipu_keras.host.halves import with_halves
 from ipu_keras.host.traced_step import variables_of
 from ipu_keras.host.zero_results import zero_results
-from ipu_keras.internals.tensorflow.functions import is_trace, traced_where_variables_are_made
+from ipu_keras.internals.tensorflow.functions import (
+    is_trace,
+    make_functions_known,
+    traced_where_variables_are_made,
+)
 from ipu_keras.internals.tensorflow.operations import set_control_input, set_input
 from ipu_keras.internals.tensorflow.variable_scopes import changeable
 from ipu_keras.ir import TensorSpec
@@ -272,6 +276,7 @@ class _Computation:
         replicas = replicated(num_ipus, shards="shared")
         with self._graph.as_default(), self._context or contextlib.nullcontext(), place, replicas:
             concrete = traced_where_variables_are_made(self._function, specs, self._name)
+        make_functions_known(concrete.graph)
         self._concrete, self._world = concrete, SYSTEM.joint_world
         self._shards = num_shards_of(concrete.graph)
         self._num_replicas = self._place.num_replicas_with_shards(self._shards)

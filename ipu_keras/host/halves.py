@@ -53,7 +53,7 @@ from ipu_keras.host.random_rounding import (
     register_kernels,
 )
 from ipu_keras.internals.tensorflow.contexts import function_definition
-from ipu_keras.internals.tensorflow.functions import defined_like, make_functions_known
+from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
 from ipu_keras.machine.numerics import Numerics
 from ipu_keras.program import Pipeline
@@ -99,7 +99,6 @@ def with_halves(
         keys: The stream of keys of the device, which has to live as long as the function may run.
         pipeline: The pipeline that it is, whose stages may have partial sums of other types.
     """
-    make_functions_known(concrete.graph)
     definition = function_definition(concrete.inference_fn.name.decode())
     # Where an overflow stops, it has to be seen when the execution is over.
     numerics = replace(numerics, nanoo=numerics.shows_overflow)

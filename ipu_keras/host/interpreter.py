@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.host.half_operations import LEFT_ALONE
-from ipu_keras.internals.tensorflow.functions import functions_in
+from ipu_keras.internals.tensorflow.functions import functions_in, graph_of_function
 
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
@@ -67,7 +67,7 @@ class Interpreter:
         self._captures = concrete.captured_inputs if captures is None else captures
         self._instead = instead
         self._graphs = {
-            name.decode() if isinstance(name, bytes) else name: function.graph
+            tf.compat.as_str(name): graph_of_function(function)
             for name, function in functions_in(concrete.graph).items()
         }
         self._observe = observe
@@ -98,8 +98,9 @@ class Interpreter:
         if op.type in _BRANCHES:
             branch = _branch(op, inputs[0])
             return self._run(self._graphs[branch], inputs[1:], replace(place, function=branch))
-        if op.type in _CALLS:
-            name = op.get_attr("f").name
+        # The operation that calls a `Defun` of TensorFlow 1 has its name.
+        if op.type in _CALLS or op.type in self._graphs:
+            name = op.get_attr("f").name if op.type in _CALLS else op.type
             inside = replace(place, calls=(*place.calls, calls[name]), function=name)
             calls[name] += 1
             return self._run(self._graphs[name], inputs, inside)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.forms import Class, Function, InstanceOf, Module, PrivateName
+from ipu_keras.internals.tensorflow.operations import definition_of
 
 _MODULE = PrivateName(
     "tensorflow.python.eager",
@@ -98,8 +99,35 @@ def copied_to(tensor: Any, device_name: str) -> Any:
 
 
 def function_definition(name: str) -> Any:
-    """Returns the definition of a function that TensorFlow knows, a `FunctionDef` of its own."""
-    return eager_context().get_function_def(name)
+    """Returns the definition of a function that TensorFlow knows, a `FunctionDef` of its own.
+
+    Calls of a `Defun` of TensorFlow 1, whose operations have the name of the function, are written
+    as those of other functions, so that nobody has to know of them.
+    """
+    definition = eager_context().get_function_def(name)
+    instead: dict[str, str] = {}
+    for node in definition.node_def:
+        if definition_of(node.op) is None and knows_function(node.op):
+            instead |= _written_as_call(node)
+    if instead:
+        for node in definition.node_def:
+            node.input[:] = [instead.get(tensor, tensor) for tensor in node.input]
+        for result, tensor in definition.ret.items():
+            definition.ret[result] = instead.get(tensor, tensor)
+    return definition
+
+
+def _written_as_call(node: Any) -> dict[str, str]:
+    """Has a node of a function's name call it; returns the new names of its results."""
+    called = eager_context().get_function_def(node.op).signature
+    node.attr["f"].func.name = node.op
+    for name, arguments in (("Tin", called.input_arg), ("Tout", called.output_arg)):
+        node.attr[name].list.type.extend(argument.type for argument in arguments)
+    node.op = "StatefulPartitionedCall" if called.is_stateful else "PartitionedCall"
+    return {
+        f"{node.name}:{result.name}:0": f"{node.name}:output:{k}"
+        for k, result in enumerate(called.output_arg)
+    }
 
 
 def add_definition(definition: Any) -> None:

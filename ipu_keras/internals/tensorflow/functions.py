@@ -54,6 +54,12 @@ _ATOMIC = PrivateName(
         },
     ),
 )
+_FROM_DEFINITION = PrivateName(
+    "tensorflow.python.framework.function", "_from_definition", Function("fdef")
+)
+_GRAPH_OF_DEFINITION = PrivateName(
+    "tensorflow.python.framework.function_def_to_graph", "function_def_to_graph", Function("fdef")
+)
 _INTERPOLATION = PrivateName(
     "tensorflow.python.eager.polymorphic_function.atomic_function",
     "InterpolateRuntimeError",
@@ -201,6 +207,9 @@ def defined_like(
     further = [each.inference_fn for each in called]
     for name, definition in definitions:
         like = known[name]
+        if not hasattr(like, "call_options"):
+            made.append(_FROM_DEFINITION.get()(definition))
+            continue
         # What has effects is called as such, so that no call of it is left out.
         has_effects = like.call_options.is_stateful or definition.signature.is_stateful
         made.append(
@@ -307,6 +316,13 @@ def functions_in(graph: Any) -> Mapping[str | bytes, Any]:
     """Returns the functions that a graph knows, by name; its `GraphDef` has no graphs of them."""
     _GRAPH.get()
     return graph._functions
+
+
+def graph_of_function(function: Any) -> Any:
+    """Returns the graph of a function; that of a `Defun` of TensorFlow 1 is made."""
+    if hasattr(function, "graph"):
+        return function.graph
+    return _GRAPH_OF_DEFINITION.get()(function.definition)
 
 
 def make_functions_known(graph: Any) -> None:
