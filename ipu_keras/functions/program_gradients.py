@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu_keras.internals.tensorflow.functions import call_without_gradients, watch_variables
-from ipu_keras.internals.tensorflow.operations import set_input
+from ipu_keras.internals.tensorflow.operations import set_attribute, set_input
 
 _GRADIENT = "IpuProgram"
 _COLLECTION = "ipu_executions_by_xla"
@@ -72,6 +72,9 @@ class ExecutionByXla:
         operations = reversed(never.graph.get_operations())
         self._choice = next(op for op in operations if op.type in ("If", "StatelessIf"))
         self._never = never
+        # TensorFlow would take the branches apart, and complain of the loop in the one that never
+        # runs.
+        set_attribute(self._choice, "_lower_using_switch_merge", tf.compat.v1.AttrValue(b=False))
 
     def leave_to_executor(self) -> None:
         """Has the other branch run from now on, whatever was to decide that."""
