@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ipu_keras.estimators.estimator_on_ipu import CompiledLoop, EstimatorOnIpu
+from ipu_keras.estimators.estimator_on_ipu import EstimatorOnIpu
 from ipu_keras.estimators.host_metrics import HostMetrics
+from ipu_keras.estimators.loop_sessions import CompiledLoop
 from ipu_keras.estimators.replicated_training import check_exchange
 from ipu_keras.estimators.saved_models import ExportedModel
 from ipu_keras.estimators.specs import ModeKeys

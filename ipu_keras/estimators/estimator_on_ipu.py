@@ -6,8 +6,8 @@ import itertools
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,17 @@ from ipu_keras.config import IPUConfig, configure_ipu_system
 from ipu_keras.device import DRIVER
 from ipu_keras.estimators import saved_models
 from ipu_keras.estimators.host_metrics import HostMetrics
-from ipu_keras.estimators.specs import ModeKeys, hooks_of, warm_start_settings
+from ipu_keras.estimators.loop_sessions import (
+    CompiledLoop,
+    batches_of,
+    closed,
+    examples_of,
+    fetched,
+    opened,
+    train,
+    unseen_by_hooks,
+)
+from ipu_keras.estimators.specs import ModeKeys, warm_start_settings
 from ipu_keras.estimators.training_workers import TrainingWorkers
 from ipu_keras.estimators.user_functions import (
     called_model_function,
@@ -38,22 +48,6 @@ from ipu_keras.settings.config_tree import has_options_of
 _V1 = tf.compat.v1
 _HOST = "/device:CPU:0"
 _ALONE = TrainingWorkers(None)
-
-
-class CompiledLoop(NamedTuple):
-    """A loop of a model in a session's graph.
-
-    Args:
-        spec: What the model function returned.
-        results: What the loop sent, stacked: tensors of `(iterations, [replicas,] ...)`.
-        first_step: The global step before the loop.
-        initializer: The operation that begins the dataset.
-    """
-
-    spec: Any
-    results: Any
-    first_step: tf.Tensor
-    initializer: tf.Operation
 
 
 class EstimatorOnIpu(ABC):
@@ -219,7 +213,7 @@ class EstimatorOnIpu(ABC):
             self._add_summaries(loop, loss)
             if self._warm_start is not None and begin == 0:
                 _V1.train.warm_start(**self._warm_start._asdict())
-            self._run_training(loop, loss, step, hooks, saving_listeners, steps)
+            train(loop, loss, step, steps, self._config, self._workers, hooks, saving_listeners)
         return self
 
     def evaluate(
@@ -256,15 +250,15 @@ class EstimatorOnIpu(ABC):
             loop = self._compiled(ModeKeys.EVAL, dataset)
             results, metrics = self._evaluation(loop)
             found: list[Any] = []
-            with self._session(loop, ModeKeys.EVAL, hooks, checkpoint) as session:
+            with opened(loop, ModeKeys.EVAL, self._config, hooks, checkpoint) as session:
                 for _ in range(steps // self._iterations):
                     if session.should_stop():
                         break
                     found.append(session.run(results))
                     if metrics is not None:
-                        _unseen_by_hooks(session, metrics.update, found[-1]["metrics"])
-                step = _unseen_by_hooks(session, _run, _V1.train.get_global_step(graph))
-                values = {} if metrics is None else _unseen_by_hooks(session, metrics.values)
+                        unseen_by_hooks(session, metrics.update, found[-1]["metrics"])
+                step = unseen_by_hooks(session, fetched, _V1.train.get_global_step(graph))
+                values = {} if metrics is None else unseen_by_hooks(session, metrics.values)
         values |= self._means(found)
         values["global_step"] = step
         self._write(values, self.eval_dir(name))
@@ -536,101 +530,6 @@ class EstimatorOnIpu(ABC):
         if self._ipus.compile_summary:
             ipu_compile_summary("compile_summary", [loss])
 
-    def _run_training(
-        self,
-        loop: CompiledLoop,
-        loss: tf.Tensor,
-        step: tf.Tensor,
-        hooks: Sequence[Any] | None,
-        listeners: Sequence[Any] | None,
-        steps: int | None,
-    ) -> None:
-        config = self._config
-        scaffold = self._scaffold(loop.spec)
-        own = [
-            BegunDataset(loop.initializer),
-            _V1.train.NanTensorHook(loss),
-            *(hooks or ()),
-            *hooks_of(loop.spec, ModeKeys.TRAIN),
-        ]
-        if config.log_step_count_steps:
-            # It counts calls of the session.
-            often = max(1, config.log_step_count_steps // self._iterations)
-            own.append(_V1.train.LoggingTensorHook({"loss": loss, "step": step}, often))
-        if config.save_checkpoints_steps or config.save_checkpoints_secs:
-            folder = self._workers.folder_of_checkpoints(
-                self.model_dir, every_seconds=not config.save_checkpoints_steps
-            )
-            if folder is not None:
-                own.append(
-                    _V1.train.CheckpointSaverHook(
-                        folder,
-                        save_secs=config.save_checkpoints_secs,
-                        save_steps=config.save_checkpoints_steps,
-                        scaffold=scaffold,
-                        listeners=list(listeners or ()) if self._workers.is_first else [],
-                        save_graph_def=config.checkpoint_save_graph_def,
-                    )
-                )
-        elif listeners:
-            raise ValueError(
-                "`saving_listeners` need checkpoints, which the RunConfig has switched off. "
-                f"Received: saving_listeners={listeners!r}"
-            )
-        master, session_config = self._workers.session(config.master, config.session_config)
-        is_first = self._workers.is_first
-        session = _V1.train.MonitoredTrainingSession(
-            master=master,
-            checkpoint_dir=self.model_dir,
-            scaffold=scaffold,
-            hooks=own,
-            save_checkpoint_secs=None,
-            save_checkpoint_steps=None,
-            save_summaries_steps=self._every(config.save_summary_steps) if is_first else None,
-            save_summaries_secs=None,
-            config=session_config,
-            log_step_count_steps=self._every(config.log_step_count_steps) if is_first else None,
-            max_wait_secs=config.session_creation_timeout_secs,
-            save_graph_def=config.checkpoint_save_graph_def,
-        )
-        with session:
-            reached = _unseen_by_hooks(session, _run, _V1.train.get_global_step())
-            end = None if steps is None else reached + steps
-            while not session.should_stop() and (end is None or reached < end):
-                _, reached = session.run([loss, step])
-
-    def _every(self, steps: int | None) -> int | None:
-        """Returns what TensorFlow's hooks are told, which ask whether the next step is due.
-
-        The next step that they see is `iterations_per_loop` later.
-        """
-        return None if steps is None else max(1, steps - self._iterations + 1)
-
-    def _scaffold(self, spec: Any) -> Any:
-        scaffold = getattr(spec, "scaffold", None) or _V1.train.Scaffold()
-        if scaffold.saver is None and not _V1.get_collection(_V1.GraphKeys.SAVERS):
-            saver = _V1.train.Saver(
-                sharded=True,
-                max_to_keep=self._config.keep_checkpoint_max,
-                keep_checkpoint_every_n_hours=self._config.keep_checkpoint_every_n_hours,
-                defer_build=True,
-                save_relative_paths=True,
-            )
-            _V1.add_to_collection(_V1.GraphKeys.SAVERS, saver)
-        return scaffold
-
-    def _session(
-        self, loop: CompiledLoop, mode: str, hooks: Sequence[Any] | None, checkpoint: str | None
-    ) -> Any:
-        """Opens a session that trains nothing."""
-        creator = _V1.train.ChiefSessionCreator(
-            scaffold=getattr(loop.spec, "scaffold", None),
-            config=self._config.session_config,
-            checkpoint_filename_with_path=checkpoint,
-        )
-        own = [BegunDataset(loop.initializer), *(hooks or ()), *hooks_of(loop.spec, mode)]
-        return _V1.train.MonitoredSession(creator, own)
-
     def _predictions(
         self,
         input_fn: Any,
@@ -646,14 +545,14 @@ class EstimatorOnIpu(ABC):
             predicted = _chosen(self._predicted(loop.results), keys)
             checkpoint = checkpoint or self.latest_checkpoint()
         # A generator must not leave its graph open while whoever uses it goes on.
-        with contextlib.ExitStack() as opened:
+        with contextlib.ExitStack() as context:
             with graph.as_default():
-                session = self._session(loop, ModeKeys.PREDICT, hooks, checkpoint)
-                opened.callback(_closed, session, graph)
+                session = opened(loop, ModeKeys.PREDICT, self._config, hooks, checkpoint)
+                context.callback(closed, session, graph)
             num_axes = 1 if self._ipus.num_replicas == 1 else 2
-            batches = _batches(_runs(session, predicted), num_axes)
+            batches = batches_of(session, predicted, num_axes)
             found = (
-                itertools.chain.from_iterable(map(_examples, batches)) if one_by_one else batches
+                itertools.chain.from_iterable(map(examples_of, batches)) if one_by_one else batches
             )
             yield from itertools.islice(found, num_predictions)
 
@@ -707,16 +606,6 @@ class EstimatorOnIpu(ABC):
         writer.flush()
 
 
-class BegunDataset(tf.compat.v1.train.SessionRunHook):
-    """Begins a dataset in each session, before it runs the loop."""
-
-    def __init__(self, initializer: tf.Operation):
-        self._initializer = initializer
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        session.run(self._initializer)
-
-
 def _model_dir(given: Any, of_config: str | None) -> str:
     folder = None if given is None else os.fspath(given)
     if folder is not None and of_config is not None and folder != of_config:
@@ -742,43 +631,3 @@ def _chosen(predictions: Any, keys: Sequence[str] | None) -> Any:
             f"predict_keys={list(keys)}, and predictions {list(predictions)}"
         )
     return chosen
-
-
-def _runs(session: Any, fetched: Any) -> Iterator[Any]:
-    while not session.should_stop():
-        yield session.run(fetched)
-
-
-def _batches(runs: Iterator[Any], num_axes: int) -> Iterator[Any]:
-    """Yields the structures of batches, in the order of the dataset's elements."""
-    for found in runs:
-        flat = [array.reshape(-1, *array.shape[num_axes:]) for array in tf.nest.flatten(found)]
-        for row in zip(*flat, strict=True):
-            yield tf.nest.pack_sequence_as(found, row)
-
-
-def _examples(batch: Any) -> Iterator[Any]:
-    arrays = tf.nest.flatten(batch)
-    if any(np.ndim(array) == 0 for array in arrays) or len({len(each) for each in arrays}) > 1:
-        raise ValueError(
-            "All predictions must have the batch as their first axis, or "
-            "`yield_single_examples` must be False. "
-            f"Received: predictions of shapes {[np.shape(each) for each in arrays]}"
-        )
-    for row in zip(*arrays, strict=True):
-        yield tf.nest.pack_sequence_as(batch, row)
-
-
-def _unseen_by_hooks(session: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a function with the session below a monitored one, so that hooks do not count it."""
-    # TensorFlow asks for this name of the argument.
-    return session.run_step_fn(lambda step_context: function(step_context.session, *args))
-
-
-def _run(session: Any, fetched: Any) -> Any:
-    return session.run(fetched)
-
-
-def _closed(session: Any, graph: tf.Graph) -> None:
-    with graph.as_default():
-        session.close()

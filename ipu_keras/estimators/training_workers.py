@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ from ipu_keras.ipu_multi_worker_strategy import (
     IPUMultiWorkerStrategy,
     IPUSyncOnReadVariable,
 )
+from ipu_keras.ipu_run_config import RunConfig
 
 _Found = TypeVar("_Found")
 
@@ -71,8 +72,9 @@ class TrainingWorkers:
         given = tf.compat.v1.ConfigProto() if config is None else config
         return self._exchange.session_target(), self._strategy.update_config_proto(given)
 
-    def folder_of_checkpoints(self, folder: str, *, every_seconds: bool) -> str | None:
-        """Returns where this worker saves checkpoints; `None` if it saves none.
+    @contextlib.contextmanager
+    def folder_of_checkpoints(self, config: RunConfig) -> Iterator[str | None]:
+        """While this is open, gives the folder where this worker saves; `None` if it saves nothing.
 
         Variables that are reduced when they are read need all workers for that, at the same step.
         Then the others save as well, where nobody looks.
@@ -80,17 +82,24 @@ class TrainingWorkers:
         Raises:
             ValueError: Checkpoints would be saved after seconds, so at other steps in each worker.
         """
+        if not (config.save_checkpoints_steps or config.save_checkpoints_secs):
+            yield None
+            return
         read_together = [
             variable.name
             for variable in tf.compat.v1.global_variables()
             if isinstance(variable, IPUSyncOnReadVariable)
         ]
-        if read_together and every_seconds and self._exchange is not None:
+        if read_together and not config.save_checkpoints_steps:
             raise ValueError(
                 "Workers read variables with the synchronization ON_READ together, so they have to "
                 "save checkpoints at the same step: give the RunConfig `save_checkpoints_steps`. "
                 f"Received: save_checkpoints_secs, and such variables: {read_together}"
             )
         if self.is_first:
-            return folder
-        return tempfile.mkdtemp() if read_together else None
+            yield config.model_dir
+        elif read_together:
+            with tempfile.TemporaryDirectory() as folder:
+                yield folder
+        else:
+            yield None
