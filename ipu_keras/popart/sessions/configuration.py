@@ -57,6 +57,7 @@ _OF_CONVOLUTIONS = frozenset({"availableMemoryProportion", "partialsType"})
 # Those that PopLibs has beside them, in any release; names of experiments begin with that word.
 _IDLE_OF_CONVOLUTIONS = frozenset(
     {
+        "cycleBackoffPercent",
         "disableTransformations",
         "enableConvDithering",
         "enableFastReduce",
@@ -72,13 +73,18 @@ _IDLE_OF_CONVOLUTIONS = frozenset(
         "partialsType.interIPU",
         "partialsType.interTile",
         "pass",
+        "percentageCyclesExcessForMemOptim",
         "planConstraints",
         "planConstraintsOutputFilename",
         "remapOutputTensor",
         "startTileMultiplier",
+        "tempMemoryBudget",
         "tilesPerIPU",
         "use128BitConvUnitLoad",
+        "useAggressiveRegrouping",
+        "useWinograd",
         "weightUpdateMethod",
+        "winogradPatchSize",
     }
 )
 
