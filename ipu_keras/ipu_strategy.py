@@ -15,6 +15,7 @@ from ipu_keras.config import IPUConfig
 from ipu_keras.device import IpuDevice, device_for
 from ipu_keras.device.connection import runs_programs
 from ipu_keras.functions.function_programs import FunctionPrograms
+from ipu_keras.functions.graph_programs import programs_in
 from ipu_keras.functions.parts_for_xla import compiled_in_parts
 from ipu_keras.functions.place import placed_on
 from ipu_keras.functions.refused_types import refuse_computed_dtypes, refuse_dtypes
@@ -219,8 +220,11 @@ class IPUStrategy(tf.distribute.Strategy):
                 key = (concrete.name, *scopes)
             if key not in programs:
                 refuse_computed_dtypes(graph_of(concrete))
-                programs.compile(key, concrete, args, kwargs)
                 self._take_apart(fn, concrete)
+                if replicated is None and fn in self._in_parts and programs_in(concrete.graph):
+                    # Programs decide before each execution how they run: those in this trace.
+                    concrete = _traced(self._in_parts[fn], args, kwargs)
+                programs.compile(key, concrete, args, kwargs)
                 if replicated is None and self._ipu_device and SYSTEM.numerics.stops_at:
                     self._watch(fn, key, args, kwargs)
         if self._ipu_device is not None and not runs_programs(self._ipu_device):
