@@ -28,7 +28,8 @@ _BITS = {2: tf.uint16, 4: tf.uint32, 8: tf.uint64}
 _MODULE = """module {{
   func.func public @main({parameters}) -> ({types}) {{
     {found}stablehlo.custom_call @{function}({given})
-      {{api_version = 4 : i32, has_side_effect = true}} : ({types}) -> ({types})
+      {{api_version = 4 : i32, has_side_effect = true,
+        output_operand_aliases = [{aliases}]}} : ({types}) -> ({types})
     return {returned} : {types}
   }}
 }}"""
@@ -146,7 +147,16 @@ def _module_for(tensors: Sequence[tf.Tensor]) -> str:
         parameters=", ".join(f"%a{k}: {kind}" for k, kind in enumerate(types)),
         given=", ".join(f"%a{k}" for k in range(count)),
         found=f"%r:{count} = ",
+        aliases=", ".join(map(_alias, range(count))),
         returned=", ".join(f"%r#{k}" for k in range(count)),
         types=", ".join(types),
         function=FUNCTION,
+    )
+
+
+def _alias(place: int) -> str:
+    """Has a total take the memory of what is added up, of which XLA makes a copy if it has to."""
+    return (
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{place}], "
+        f"operand_index = {place}, operand_tuple_indices = []>"
     )
