@@ -130,7 +130,11 @@ def _expanded(form: ConvolutionForm, dimensions: range) -> ConvolutionForm:
         padding=tuple(padding),
         in_channels=convolution.in_channels * factor,
     )
-    together = form.in_channels * element_bytes(convolution.dtype)
+    # Before the copy, elements along one dimension join a position's channels, so that it can
+    # transpose vectors even of a ragged batch (poplin, `getExpandDimsPlan`).
+    own = form.in_channels * element_bytes(convolution.dtype)
+    joined = (own * convolution.kernel[i] for i in dimensions)
+    together = max(own, *joined, key=lambda num_bytes: math.gcd(num_bytes, 8))
     # Weights lose the same dimensions; those of a weight gradient are large.
     num_bytes = input_bytes(expanded) + weight_bytes(expanded)
     copies = (*form.copies, (num_bytes, together))

@@ -157,6 +157,18 @@ def test_wide_kernels_become_channels():
     assert [form.method for form in forms_of(GC200, narrow)] == ["amp nx1", "horizontal mac"]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "together"),
+    # 11 channels of 2 bytes and 4 elements are whole vectors of 8 bytes; 7 leave halves alone.
+    [((6, 4), 88), ((4, 6), 88), ((6, 7), 132), ((7, 7), 22)],
+)
+def test_elements_join_until_vectors_are_whole(kernel, together):
+    found = forms(GC200, Convolution(8, (1, 1), kernel, 11, 8))
+    method, _, _, transforms, copies = next(form for form in found if form[1] == (1,))
+    assert (method, transforms) == ("amp 1x1", ("expand", "pad channels"))
+    assert [each for _, each in copies] == [together]
+
+
 def test_inputs_and_outputs_of_a_short_field_become_channels():
     # The gradient of a kernel as large as its input: each of 5 outputs takes the one input.
     gradient = Convolution(1, (5,), (5,), 16, 8, padding=((4, 4),))
