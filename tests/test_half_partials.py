@@ -9,6 +9,7 @@ from in_passes import product
 from in_sessions import compiled, opened
 
 from ipu_keras import ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops, scopes
+from ipu_keras.ops.cross_replica_ops import cross_replica_sum
 from ipu_keras.ops.rnn_ops import PopnnGRU, PopnnLSTM
 from ipu_keras.pipelining_ops import PipelineStageOptions
 
@@ -83,6 +84,25 @@ def test_scopes(jit_compile):
         ["float", "float"],
         ["half", "float"],
     ]
+
+
+def test_scopes_of_loops_and_branches_that_exchange_values():
+    strategy = with_partials(num_ipus=2)
+
+    @tf.function
+    def function(x, y):
+        def product():
+            return tf.matmul(x, y) + cross_replica_sum(np.float16(0))
+
+        zero = tf.zeros([1, 1], tf.float16)
+        with scopes.partials_type(np.float16):
+            in_branch = tf.cond(tf.constant(1) > 0, product, lambda: zero)
+            looped = tf.while_loop(lambda k, _: k < 1, lambda k, _: (k + 1, product()), (0, zero))
+        return in_branch, looped[1], product()
+
+    given = np.ones([1, SIZE], np.float16), np.full([SIZE, 1], PART)
+    found = strategy.run(function, [*map(tf.constant, given)])
+    assert [kind_of(total.numpy().item()) for total in found] == ["half", "half", "float"]
 
 
 @in_both

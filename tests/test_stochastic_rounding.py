@@ -17,6 +17,7 @@ from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.ops.all_to_all_op import all_gather
 from ipu_keras.ops.cross_replica_ops import cross_replica_sum
+from ipu_keras.ops.replication_ops import replication_index
 from ipu_keras.optimizers import CrossReplicaOptimizer
 from ipu_keras.pipelining_ops import OptimizerFunctionOutput
 from ipu_keras.utils import reset_ipu_seed
@@ -338,6 +339,54 @@ def test_scopes_of_calls_that_exchange_values():
     sums, nearest = strategy.run(function, [tf.fill([SIZE], ODD)])
     np.testing.assert_array_equal(np.unique(sums), [2, 2 + 2**-10, 2 + 2**-9])
     assert not is_at_random(nearest)
+
+
+@pytest.mark.parametrize("esr", [False, True])
+def test_scopes_of_loops_and_branches_that_exchange_values(esr):
+    """They are made anew for all replicas, and so are sums, in the scopes that they were in."""
+    strategy = with_rounding(not esr, num_ipus=2)
+
+    @tf.function
+    def function(x):
+        # Its sums lie halfway between 1 and the next half.
+        part = tf.where(replication_index() == 0, np.float16(1), np.float16(2**-11))
+        part = tf.fill([SIZE], part)
+
+        def once():
+            return tf.cast(x + cross_replica_sum(0.0), tf.float16)
+
+        with scopes.stochastic_rounding(esr):
+            total = cross_replica_sum(part)
+            looped = tf.while_loop(lambda k, _: k < 1, lambda k, _: (k + 1, once()), (0, part))[1]
+            in_branch = tf.cond(tf.constant(1) > 0, once, lambda: part)
+            in_case = tf.switch_case(tf.constant(0), [once])
+        return total, looped, in_branch, in_case, once(), cross_replica_sum(part)
+
+    found = strategy.run(function, [tf.fill([SIZE], ODD)])
+    assert [*map(is_at_random, found)] == [esr] * 4 + [not esr] * 2
+
+
+@pytest.mark.parametrize("esr", [False, True])
+def test_scopes_of_loops_in_functions_that_xla_compiles_in_parts(esr):
+    strategy = with_rounding(not esr)
+    data = tf.data.Dataset.from_tensors(np.full([SIZE], ODD)).repeat()
+
+    @tf.function(jit_compile=True)
+    def function(iterator):
+        def once():
+            return tf.cast(next(iterator), tf.float16)
+
+        with scopes.stochastic_rounding(esr):
+            first = once()
+            fed = tf.while_loop(lambda k, _: k < 1, lambda k, _: (k + 1, once()), (0, first))[1]
+            in_branch = tf.cond(first[0] > 0, once, lambda: first)
+            mapped = tf.map_fn(
+                lambda row: row + np.float16(2**-11), tf.ones([2, SIZE // 2], tf.float16)
+            )
+        return first, fed, in_branch, tf.reshape(mapped, [-1]), once()
+
+    found = strategy.run(function, [iter(data)])
+    assert [*map(is_at_random, found)] == [esr, esr, esr, esr, not esr]
 
 
 def test_only_updates_of_replicas_are_at_random():

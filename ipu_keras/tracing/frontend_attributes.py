@@ -131,15 +131,30 @@ def give_attributes(node: Any, texts: Mapping[str, str]) -> None:
 
 def give_around(node: Any, around: Mapping[str, str]) -> None:
     """Gives a node of a definition the texts of what calls it, where its own do not say more."""
+    give_attributes(node, {**around, **_said_by(node)})
+
+
+def _said_by(node: Any) -> dict[str, str]:
+    """Returns the texts of a node of a definition but one that leaves rounding as it is."""
     own = attributes_in(node)
     if is_at_random(own) is None:
         own.pop(STOCHASTIC_ROUNDING, None)
-    give_attributes(node, {**around, **own})
+    return own
 
 
 def set_attribute_of(op: tf.Operation, name: str, value: str) -> None:
     """Gives an existing operation a text besides those that it has."""
     set_attribute(op, _ATTRIBUTE, _attribute({**attributes_of(op), name: value}))
+
+
+@contextlib.contextmanager
+def attributed_as(op: tf.Operation) -> Iterator[None]:
+    """While this is open, new operations have the texts of one that they take the place of."""
+    graph = tf.compat.v1.get_default_graph()
+    with contextlib.ExitStack() as texts:
+        for name, value in _said_by(op.node_def).items():
+            texts.enter_context(attributed(graph, name, value))
+        yield
 
 
 def note_replica_part(call: tf.Operation, part: ReplicaPart) -> None:

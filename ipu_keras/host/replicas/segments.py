@@ -22,6 +22,7 @@ from ipu_keras.host.replicas.together import Together
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing.concrete import called_functions
 from ipu_keras.tracing.extraction import extract, feeds_of
+from ipu_keras.tracing.frontend_attributes import attributed_as
 from ipu_keras.tracing.replication import (
     collective_of,
     is_assumed_equal,
@@ -138,7 +139,8 @@ def replicate(
             for replica in replicas:
                 replica.run(segment)
             for op in segment.together:
-                together[op](replicas)
+                with attributed_as(op):
+                    together[op](replicas)
         return [
             tf.nest.pack_sequence_as(
                 concrete.structured_outputs, replica.look_up(results), expand_composites=True
