@@ -20,7 +20,7 @@ from ipu_keras.host.replicas.together import (
     label_of,
 )
 from ipu_keras.ir import Graph
-from ipu_keras.tracing import EXCHANGES
+from ipu_keras.tracing import has_exchanges
 from ipu_keras.tracing.extraction import feeds_of
 from ipu_keras.tracing.replication import current_replicas, num_shards_of
 
@@ -70,8 +70,9 @@ def run_by_all(
     """
     num_replicas = place.num_replicas_with_shards(num_shards_of(concrete.graph))
     programs = programs_in(concrete.graph)
-    is_each_alone = EXCHANGES & graph.kinds or concrete.graph.get_collection(_FEEDS)
-    if num_replicas == 1 and not EXCHANGES & graph.kinds:  # which it may do with other processes
+    exchanges = has_exchanges(concrete.graph)
+    is_each_alone = exchanges or concrete.graph.get_collection(_FEEDS)
+    if num_replicas == 1 and not exchanges:  # which it may do with other processes
         return None
     if not (is_each_alone or _are_shared(concrete, programs)):
         return None

@@ -18,7 +18,7 @@ from ipu_keras.processes.process_collectives import all_reduce
 from ipu_keras.settings.arguments import divisors
 from ipu_keras.settings.enumerations import StochasticRoundingBehaviour
 from ipu_keras.settings.gradient_accumulation import GradientAccumulationReductionMethod as Method
-from ipu_keras.tracing import EXCHANGES, graph_of
+from ipu_keras.tracing import has_exchanges
 from ipu_keras.tracing.extraction import ExtractedPart
 from ipu_keras.tracing.frontend_attributes import (
     STOCHASTIC_ROUNDING,
@@ -99,9 +99,10 @@ class StepGraphs:
         self._num_steps = program.repeat_count if update is None else program.accumulation.count
         # All replicas get the same results of an update, so none are kept for each.
         self._of_updates = [Collect(mode.value).of_stacked for mode in program.update_modes]
-        self._exchanges = bool(EXCHANGES & plan.graph.kinds)
-        kinds = frozenset() if update is None else graph_of(update).kinds
-        self._update_exchanges = bool(EXCHANGES & kinds) and program.num_replicas == 1
+        self._exchanges = has_exchanges(step.graph)
+        self._update_exchanges = (
+            update is not None and has_exchanges(update.graph) and program.num_replicas == 1
+        )
         self._apart = (apart or program.own_updates) and program.num_replicas > 1
         # Whatever runs for several replicas at once, or in any order, has a key in which nothing
         # tells them apart, and `reset_ipu_seed` may ask for equal ones at any time.

@@ -319,6 +319,22 @@ def replica_index(name: str | None = None) -> tf.Tensor:
         return index + first if _world().size > 1 else index
 
 
+def has_exchanges(graph: Any) -> bool:
+    """Whether a function, or one that it calls, has what only replicas together can compute.
+
+    What nothing needs counts as well: TensorFlow looks for kernels before it leaves that out.
+    """
+    pending, seen = [graph], set()
+    while pending:
+        one = pending.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            if any(op.type in EXCHANGES for op in one.get_operations()):
+                return True
+            pending += [function.graph for function in called_functions(one).values()]
+    return False
+
+
 def collective_of(op: tf.Operation) -> Collective | None:
     """Returns the collective that an operation stands for, or `None`."""
     if op.type != _MARKER or op.get_attr("target_name").decode() != _TARGET:

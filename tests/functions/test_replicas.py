@@ -473,3 +473,20 @@ def test_arrays_are_arguments_of_replicas_as_tensors_are():
     step = tf.function(lambda x, scale: cross_replica_sum(x * scale))
     found = IPUStrategy().run(step, [np.float32([1.0, 2.0])], {"scale": np.float32(3.0)})
     np.testing.assert_array_equal(found, [6.0, 12.0])
+
+
+def test_collectives_that_nothing_needs():
+    """TensorFlow looks for their kernels before it leaves them out."""
+    configure(2)
+
+    @tf.function
+    def called(x):
+        cross_replica_sum(x)
+        return x + 1.0
+
+    @tf.function
+    def function(x):
+        cross_replica_sum(x)
+        return tf.while_loop(lambda k, _: k < 2, lambda k, y: (k + 1, called(y)), (0, x))[1]
+
+    np.testing.assert_array_equal(IPUStrategy().run(function, [tf.constant([1.0])]), [3.0])

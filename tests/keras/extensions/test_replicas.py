@@ -237,6 +237,19 @@ def test_collectives_in_a_layer(data):
     np.testing.assert_allclose(found[:, 1], sums, rtol=1e-6)
 
 
+def test_a_collective_that_nothing_needs_in_a_layer(data):
+    class Counted(keras.layers.Layer):
+        def call(self, inputs):
+            cross_replica_sum(inputs)
+            return inputs + 1
+
+    with scope(2):
+        model = keras.Sequential([keras.Input([6]), Counted()])
+    model.compile(steps_per_execution=2)
+    x, _ = data
+    np.testing.assert_array_equal(model.predict(x, batch_size=8, verbose=0), x + 1)
+
+
 class Steps(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
