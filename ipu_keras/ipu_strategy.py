@@ -210,14 +210,14 @@ class IPUStrategy(tf.distribute.Strategy):
     def _run_traced(self, fn: Any, args, kwargs) -> Any:
         replicated = self._replicated_function(fn)
         programs = self._programs_of(fn)
-        scopes, signature = numerics_scopes(), _signature((args, kwargs))
-        key = None if signature is None else (signature, *scopes)
+        numerics, signature = (SYSTEM.numerics, *numerics_scopes()), _signature((args, kwargs))
+        key = None if signature is None else (signature, *numerics)
         if key is None or key not in programs:
             refuse_dtypes("input", {"args": tuple(args), "kwargs": kwargs})
             concrete = self._trace_of(fn, args, kwargs)
             refuse_dtypes("output", concrete.structured_outputs)
             if key is None:
-                key = (concrete.name, *scopes)
+                key = (concrete.name, *numerics)
             if key not in programs:
                 refuse_computed_dtypes(graph_of(concrete))
                 self._take_apart(fn, concrete)

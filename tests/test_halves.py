@@ -82,6 +82,48 @@ def test_sessions(nanoo):
     np.testing.assert_array_equal(found, [halves(overflow, 25), halves(overflow, 5e4)])
 
 
+@pytest.mark.parametrize("num_ipus", [1, 2])
+@pytest.mark.parametrize("is_model", [False, True])
+def test_what_is_configured_after_the_first_run(is_model, num_ipus):
+    """Functions and models compute, and stop, as is configured when they run."""
+    strategy = configured(num_ipus)
+    x = np.full([2, 1], 300, np.float16)
+    if is_model:
+        with strategy.scope():
+            square = keras.layers.Lambda(tf.square, dtype="float16")
+            model = keras.Sequential([keras.Input([1], dtype="float16"), square])
+            model.compile()
+
+    @tf.function
+    def function(x):
+        return x * x + cross_replica_sum(tf.zeros_like(x))
+
+    found = []
+    for options in ({}, {"nanoo": True}, {"oflo": True}, {}):
+        configured(num_ipus, **options)
+        try:
+            if is_model:
+                results = model.predict(x, batch_size=1, verbose=0)
+            else:
+                results = np.asarray(strategy.run(function, [tf.constant(x)]))
+            found.append(results[1, 0])
+        except tf.errors.InternalError:
+            found.append("stopped")
+    np.testing.assert_equal(found, [LARGEST, np.nan, "stopped", LARGEST])
+
+
+def test_what_is_configured_after_a_session_ran():
+    configured()
+    with tf.Graph().as_default():
+        results = compiled(lambda: tf.constant(halves(300)) * 300)
+        session = opened()
+        np.testing.assert_array_equal(session.run(results), [halves(LARGEST)])
+        configured(nanoo=True)
+        message = "how it computes with halves, is settled when .* Received: nanoo, for 'lambda', "
+        with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+            session.run(results)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_scaled_loss_sees_an_overflow(dynamic):
     """A gradient that overflows is no update, and halves the scale, as in stock Keras."""

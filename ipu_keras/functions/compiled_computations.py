@@ -324,10 +324,9 @@ class _Computation:
             num_replicas = Place(self._device).num_replicas_with_shards(self._shards)
         except ValueError:
             return  # the error is raised when it runs
-        made_for, asked = self._numerics, SYSTEM.numerics
         has_changed = (
-            made_for != asked if self._has_halves else made_for.stops_at != asked.stops_at
-        ) or self._world != SYSTEM.joint_world
+            self._is_made_for_others_than(SYSTEM.numerics) or self._world != SYSTEM.joint_world
+        )
         if num_replicas != self._num_replicas or has_changed:
             with self._changing(), self._traces.again():
                 self._trace()
@@ -335,6 +334,12 @@ class _Computation:
         if is_only_compiled_for(self._device):
             with self._changing():
                 self._put_in_place(*self._zeros())
+
+    def _is_made_for_others_than(self, numerics: Numerics) -> bool:
+        """Whether something would be computed in another way, or stop elsewhere, than asked for."""
+        if self._has_halves:
+            return self._numerics != numerics
+        return self._numerics.stops_at != numerics.stops_at
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -393,15 +398,15 @@ class _Computation:
                 f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
                 f"{self._num_replicas}",
             )
-        if SYSTEM.numerics.stops_at != self._numerics.stops_at:
-            stops_at = ", ".join(sorted(kind.name.lower() for kind in SYSTEM.numerics.stops_at))
+        if self._is_made_for_others_than(SYSTEM.numerics):
             raise tf.errors.FailedPreconditionError(
                 None,
                 None,
-                "Which floating point exceptions stop a computation is settled when a session "
-                "first runs anything of its graph: configure `floating_point_behaviour` before "
-                f"that, or build the graph again. Received: {stops_at or 'none'}, for "
-                f"{self._name!r}",
+                "Which floating point exceptions stop a computation, and how it computes with "
+                "halves, is settled when a session first runs anything of its graph: configure "
+                "`floating_point_behaviour` and types of partial sums before that, or build the "
+                f"graph again. Received: {SYSTEM.numerics}, for {self._name!r}, which was "
+                f"compiled for {self._numerics}",
             )
         for infeed in infeeds_in(self._concrete.graph):
             infeed.read_by(num_replicas)

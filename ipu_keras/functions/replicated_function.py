@@ -14,6 +14,7 @@ from ipu_keras.functions.traces_again import traced_again
 from ipu_keras.host.exceptions import TilesExceptedError
 from ipu_keras.host.replicas.replica_variables import ReplicaVariables
 from ipu_keras.internals.tensorflow.functions import autograph_of, jit_compile_of
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing import graph_of, replicated
 from ipu_keras.tracing.frontend_attributes import numerics_scopes
 from ipu_keras.tracing.replication import Needs, needing
@@ -32,7 +33,8 @@ class ReplicatedFunction:
         self._function = self._make()
         self._needs = Needs()
         self._jit_compile = jit_compile_of(function)
-        # By the name of the trace for one replica, and the scopes around the call.
+        # By the name of the trace for one replica, what is configured, and the scopes around the
+        # call.
         self._programs: dict[tuple[Any, ...], tuple[ReplicaVariables, Callable]] = {}
 
     def __call__(self, prepared: Callable[[Any, int], Callable], /, *args, **kwargs):
@@ -43,7 +45,7 @@ class ReplicatedFunction:
         """
         args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
         concrete = self.traced(args, kwargs)
-        key = (concrete.name, *numerics_scopes())
+        key = (concrete.name, SYSTEM.numerics, *numerics_scopes())
         if key not in self._programs:
             self._programs[key] = self._program(concrete, prepared)
         variables, run = self._programs[key]

@@ -45,6 +45,21 @@ class Numerics:
     rounding: StochasticRoundingBehaviour = StochasticRoundingBehaviour.OFF
     half_partials: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        """Returns the options of an `IPUConfig` that say so.
+
+        Example:
+
+        >>> print(Numerics(nanoo=True, stops_at=frozenset({FloatingPointException.INV})))
+        inv, nanoo
+        """
+        found = sorted(kind.name.lower() for kind in self.stops_at)
+        if self.rounding is not StochasticRoundingBehaviour.OFF:
+            found.append(f"esr {self.rounding.name}")
+        found += ["nanoo"] * self.nanoo
+        found += [f"half partials of {family}" for family in sorted(self.half_partials)]
+        return ", ".join(found) or "no options"
+
     @property
     def shows_overflow(self) -> bool:
         """Whether halves that overflow are NaN on the host.

@@ -6,6 +6,7 @@ makes devices appear in TensorFlow, so that nothing here needs TensorFlow.
 
 import contextlib
 import itertools
+import os
 import re
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from ipu_keras.machine.numerics import FloatingPointException, Numerics, families_in_halves
 from ipu_keras.machine.world import ALONE, World
 from ipu_keras.settings.arguments import noted
+from ipu_keras.settings.engine_options import ENVIRONMENT_VARIABLE as ENGINE_OPTIONS
 from ipu_keras.settings.engine_options import current_engine_options
 from ipu_keras.settings.enumerations import (
     DeviceConnectionType,
@@ -147,6 +149,8 @@ class System:
         self._driver: Driver | None = None
         self._devices: tuple[DeviceConfiguration, ...] = ()
         self._config: Any = None
+        # Options are read once, as each execution asks whether it still is the same program.
+        self._numerics: tuple[Numerics, Mapping[str, Any]] = (Numerics(), {})
         self._connection = DeviceConnectionType.ALWAYS
         self._attached: frozenset[int] = frozenset()
         self._acquired: dict[int, weakref.ref[DeviceConfiguration]] = {}
@@ -216,30 +220,11 @@ class System:
     @property
     def numerics(self) -> Numerics:
         """How programs compute with halves that are made now, and what stops them."""
-        found = self._configured_numerics()
-        options = {} if self._config is None else self._config.compilation_poplar_options
-        if current_engine_options(options).stops_at_exceptions:
+        found, options = self._numerics
+        given = options or ENGINE_OPTIONS in os.environ
+        if given and current_engine_options(options).stops_at_exceptions:
             return replace(found, stops_at=frozenset(FloatingPointException))
         return found
-
-    def _configured_numerics(self) -> Numerics:
-        if self._config is None:
-            return Numerics()
-        behaviour = self._config.floating_point_behaviour
-        stops = {
-            FloatingPointException.INV: behaviour.inv,
-            FloatingPointException.DIV0: behaviour.div0,
-            FloatingPointException.OFLO: behaviour.oflo,
-        }
-        stopping = frozenset(kind for kind, on in stops.items() if on)
-        # `True` and `False` are other spellings of two of its values.
-        esr = behaviour.esr
-        rounding = StochasticRoundingBehaviour(int(esr)) if isinstance(esr, bool) else esr
-        halves = families_in_halves(
-            convolution=self._config.convolutions.poplar_options,
-            dot=self._config.matmuls.poplar_options,
-        )
-        return Numerics(behaviour.nanoo, stopping, rounding, halves)
 
     @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:
@@ -388,6 +373,7 @@ class System:
             if self._devices and self._driver is not None:
                 self._driver.detach()
             self._devices, self._config = (), None
+            self._numerics = (Numerics(), {})
             self._connection, self._attached = DeviceConnectionType.ALWAYS, frozenset()
 
     def connect(self, driver: Driver) -> None:
@@ -425,6 +411,7 @@ class System:
         if self._driver is not None:
             self._driver.attach(devices, config)
         self._devices, self._config = devices, config
+        self._numerics = _numerics_of(config)
         self._connection = _connection_of(config)
         always = self._connection is DeviceConnectionType.ALWAYS
         self._attached = frozenset(device.ordinal for device in devices if always)
@@ -527,6 +514,25 @@ def resolve_devices(
     if config_ids:
         return tuple(_selected(config_ids, refuse, held))
     return _auto_selected(counts or (1,), refuse, held)
+
+
+def _numerics_of(config: Any) -> tuple[Numerics, Mapping[str, Any]]:
+    """Returns the numerics that a configuration asks for, and its options for Poplar's engine."""
+    behaviour = config.floating_point_behaviour
+    stops = {
+        FloatingPointException.INV: behaviour.inv,
+        FloatingPointException.DIV0: behaviour.div0,
+        FloatingPointException.OFLO: behaviour.oflo,
+    }
+    stopping = frozenset(kind for kind, on in stops.items() if on)
+    # `True` and `False` are other spellings of two of its values.
+    esr = behaviour.esr
+    rounding = StochasticRoundingBehaviour(int(esr)) if isinstance(esr, bool) else esr
+    halves = families_in_halves(
+        convolution=config.convolutions.poplar_options, dot=config.matmuls.poplar_options
+    )
+    numerics = Numerics(behaviour.nanoo, stopping, rounding, halves)
+    return numerics, dict(config.compilation_poplar_options)
 
 
 def _connection_of(config: Any) -> DeviceConnectionType:

@@ -260,7 +260,7 @@ class StepFunction:
         return num_batches // layout.num_replicas
 
     def _executable(self, element: ElementFormat, num_steps: int) -> tuple[tuple, Executable]:
-        key = (*element.key, num_steps, *numerics_scopes())
+        key = (*element.key, num_steps, SYSTEM.numerics, *numerics_scopes())
         layout = self._layout
         if key not in self._executables:
             layout.check(element)
