@@ -249,16 +249,18 @@ class FloatingPointBehaviourOptions(ConfigCategory):
     esr: bool | StochasticRoundingBehaviour
     """Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.
 
-    Today: Applied by all programs that are compiled from then on, to all that they compute
-    in half precision or cast to it, and by what runs eagerly. `reset_ipu_seed` starts its
-    random numbers anew. With `REPLICA_IDENTICAL_ONLY`, of programs of several replicas only
-    weight updates round at random that are the same for all of them.
+    Today: Applied by all programs that run from then on, to all that they compute in half
+    precision or cast to it, and by what runs eagerly; sessions that have run computations
+    of halves refuse a change. `reset_ipu_seed` starts its random numbers anew. With
+    `REPLICA_IDENTICAL_ONLY`, of programs of several replicas only weight updates round at
+    random that are the same for all of them.
     """
     nanoo: bool
     """Make a half-precision overflow NaN; otherwise it is the largest number, 65504.
 
-    Today: Applied by all programs that are compiled from then on. Models whose optimizer
-    scales the loss dynamically have NaN in any case, as it looks for that.
+    Today: Applied by all programs that run from then on; sessions that have run
+    computations of halves refuse a change. Models whose optimizer scales the loss
+    dynamically have NaN in any case, as it looks for that.
     """
     set_all: bool
     """Switch on inv, div0, oflo, esr and nanoo, whatever they are set to.

@@ -221,16 +221,18 @@ _ROWS = {
         False,
         "Round stochastically to half precision. Takes a `StochasticRoundingBehaviour` too.",
         also_accepts=(StochasticRoundingBehaviour,),
-        effect="Applied by all programs that are compiled from then on, to all that they compute "
-        "in half precision or cast to it, and by what runs eagerly. `reset_ipu_seed` starts its "
-        "random numbers anew. With `REPLICA_IDENTICAL_ONLY`, of programs of several "
-        "replicas only weight updates round at random that are the same for all of them.",
+        effect="Applied by all programs that run from then on, to all that they compute "
+        "in half precision or cast to it, and by what runs eagerly; sessions that have run "
+        "computations of halves refuse a change. `reset_ipu_seed` starts its random numbers anew. "
+        "With `REPLICA_IDENTICAL_ONLY`, of programs of several replicas only weight updates "
+        "round at random that are the same for all of them.",
     ),
     "floating_point_behaviour.nanoo": _option(
         False,
         "Make a half-precision overflow NaN; otherwise it is the largest number, 65504.",
-        effect="Applied by all programs that are compiled from then on. Models whose optimizer "
-        "scales the loss dynamically have NaN in any case, as it looks for that.",
+        effect="Applied by all programs that run from then on; sessions that have run computations "
+        "of halves refuse a change. Models whose optimizer scales the loss dynamically have "
+        "NaN in any case, as it looks for that.",
     ),
     "floating_point_behaviour.set_all": _option(
         False,
