@@ -155,7 +155,12 @@ def _normalized(
     shaped = wide if shape is None else tf.reshape(wide, shape)
     gamma, beta = (None if each is None else tf.cast(each, wide.dtype) for each in parameters)
     mean, variance = tf.nn.moments(shaped, axes, keepdims=True)
-    normalized = tf.nn.batch_normalization(shaped, mean, variance, beta, gamma, epsilon)
+    # The mean is subtracted first, as Popnn does. TensorFlow's function subtracts it when both have
+    # been scaled: XLA, which rounds one of them only, makes 0.002 of equal numbers of 300.
+    scale = tf.math.rsqrt(variance + epsilon)
+    normalized = (shaped - mean) * (scale if gamma is None else scale * gamma)
+    if beta is not None:
+        normalized += beta
     if shape is not None:
         normalized = tf.reshape(normalized, _sizes(inputs))
     return tf.cast(normalized, inputs.dtype), mean, variance

@@ -93,6 +93,17 @@ def test_a_large_mean_does_not_hide_the_variance():
     np.testing.assert_allclose(instance_norm(x), by_numpy(x, range(6), 1e-6), atol=1e-2)
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_equal_numbers_become_zeros(jit_compile):
+    def normalized(x):
+        ones = tf.ones([64])
+        arguments = {"epsilon": 1e-5, "kind": "LayerNorm"}
+        return normalized_groups.normalize_axes(x, ones, 0 * ones, axes=[1], **arguments)
+
+    found = tf.function(normalized, jit_compile=jit_compile)(tf.fill([2, 64], 1000.5))
+    np.testing.assert_array_equal(found, np.zeros([2, 64]))
+
+
 @pytest.mark.parametrize("strided", [False, True])
 def test_gradients_are_those_of_differences(strided):
     def function(x, gamma, beta):
