@@ -5,6 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from ipu_keras.ops.normalized_groups import normalize_groups, operation_of
 from ipu_keras.popart.exceptions import popart_exception
 from ipu_keras.popart.operations.element_types import type_of
 from ipu_keras.popart.operations.operation import operation
@@ -68,9 +69,18 @@ def batch_normalization_6(x, scale, b, mean, var, *, epsilon, is_test, momentum,
 
 
 @operation("InstanceNormalization", since=6, images=["x"], num_images=1)
-def instance_normalization(x, scale, b, *, epsilon):
-    mean, variance = tf.nn.moments(x, range(1, len(x.shape) - 1), keepdims=True)
-    return tf.nn.batch_normalization(x, mean, variance, b, scale, epsilon)
+def instance_normalization(x, scale, b, *, epsilon, context):
+    # For Popnn too, it is a normalisation of groups, each of one channel.
+    return normalize_groups(
+        x,
+        scale,
+        b,
+        groups=x.shape[-1],
+        channels_axis=-1,
+        epsilon=epsilon,
+        strided=False,
+        kind=operation_of("GroupNorm", training=context.is_training),
+    )[0]
 
 
 @operation("LayerNormalization", since=17)

@@ -228,6 +228,15 @@ def test_half_precision_of_batch_normalization():
     np.testing.assert_allclose(results[4], OF_BATCH[1], rtol=2e-3)
 
 
+def test_instances_of_halves_round_once():
+    """With each step in halves, numbers around 300 would be off by 0.6."""
+    x = np.float16(RANDOM.normal(300, 2, (2, 3, 8)))
+    one = Case("InstanceNormalization", [x, *np.float16([[1] * 3, [0] * 3])], None, {})
+    (result,) = traced(one.model(), one.given)
+    mean, deviation = (f(np.float64(x), axis=2, keepdims=True) for f in (np.mean, np.std))
+    np.testing.assert_allclose(result, (x - mean) / deviation, rtol=1e-3, atol=1e-4)
+
+
 def test_other_norms_are_refused():
     one = Case("LpNormalization", [IMAGES], None, {"p": 3})
     with pytest.raises(popart_exception, match=r"In LpNormalization 'y0': `p` must be 1 or 2.*: 3"):
