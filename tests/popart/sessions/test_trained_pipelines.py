@@ -158,6 +158,42 @@ def test_numbers_are_those_of_accumulation(training_of, weights_of, perceptron, 
         assert np.abs(weight - perceptron.weights[name]).max() > 1e-3
 
 
+def test_a_weight_of_the_first_and_the_last_stage_has_the_gradients_of_both(
+    training_of, weights_of
+):
+    """As the embedding of a transformer, which is its last projection too, on two replicas."""
+    weight = np.float32([[0.5, -0.25], [0.75, 1.0]])
+    x = np.random.default_rng(0).normal(size=(ACCUMULATION, 2, 3, 2)).astype(np.float32)
+    builder = popart.Builder()
+    hidden = builder.addInputTensor("FLOAT", [3, 2], "x")
+    name = builder.addInitializedInputTensor(weight, "w")
+    with builder.virtualGraph(0), builder.pipelineStage(0):
+        hidden = builder.aiOnnx.matmul([hidden, name])
+    with builder.virtualGraph(1), builder.pipelineStage(1):
+        hidden = builder.aiOnnx.tanh([hidden])
+    with builder.virtualGraph(0), builder.pipelineStage(2):
+        y = builder.aiOnnx.matmul([hidden, builder.aiOnnx.transpose([name], [1, 0])])
+        loss = builder.aiGraphcore.identityloss([y], popart.ReductionType.Sum)
+    session, anchors = training_of(
+        builder.getModelProto(),
+        loss,
+        popart.ConstSGD(RATE),
+        num_ipus=4,
+        enableGradientAccumulation=True,
+        accumulationFactor=ACCUMULATION,
+        enableReplicatedGraphs=True,
+        replicatedGraphCount=2,
+        enablePipelining=True,
+        virtualGraphMode=popart.VirtualGraphMode.Manual,
+    )
+    session.run(popart.PyStepIO({"x": x}, anchors))
+    rows = x.reshape(-1, 2).astype(np.float64)
+    activations = np.tanh(rows @ weight)
+    first = rows.T @ (weight.sum(axis=0) * (1 - activations**2))
+    last = np.tile(activations.sum(axis=0), (2, 1))
+    check_close(weights_of(session, {"w": weight}), {"w": weight - RATE * (first + last)})
+
+
 @pytest.mark.parametrize("num_stages", NUM_STAGES)
 def test_stages_and_schedule_in_reports(training_of, perceptron, num_stages):
     session = perceptron.session(training_of, num_stages)
