@@ -41,18 +41,23 @@ def operations():
 
 
 def independent(in_xla, count):
-    """How far executions of two sums that do not need each other are from the right values."""
+    """How far executions of two sums that do not need each other are from the right values.
+
+    What is added up is returned too: a total must not take its memory then.
+    """
 
     @tf.function(jit_compile=in_xla)
     def two(few, many):
-        return hvd.allreduce(few, op=hvd.Sum), hvd.allreduce(many, op=hvd.Sum)
+        wide = 2 * many
+        return hvd.allreduce(few, op=hvd.Sum), hvd.allreduce(wide, op=hvd.Sum), wide
 
     most, errors, size = np.arange(20_000, dtype="f4"), set(), hvd.size()
     for turn in range(count):
         own = hvd.rank() + turn
-        few, many = two(tf.constant([own, -own]), tf.constant(most + own))
+        few, many, wide = two(tf.constant([own, -own]), tf.constant(most + own))
         total = size * turn + size * (size - 1) // 2
-        errors |= {*(few.numpy() - [total, -total]), *(many.numpy() - (size * most + total))}
+        errors |= {*(few.numpy() - [total, -total]), *(many.numpy() - 2 * (size * most + total))}
+        errors |= {*(wide.numpy() - 2 * (most + own))}
     return [float(error) for error in errors]
 
 
