@@ -42,6 +42,14 @@ def a_file_leaves_where_processes_find_modules():
 
 
 @pytest.fixture(scope="module", autouse=True)
+def a_file_leaves_no_ipu_configured():
+    """The next file on this worker would be warned, when it configures, that it resets one."""
+    yield
+    if loaded := sys.modules.get("ipu_keras.machine.system"):
+        assert [device.name for device in loaded.SYSTEM.devices] == []
+
+
+@pytest.fixture(scope="module", autouse=True)
 def no_gradients_of_another_file():
     """Frees the graphs of a file's tests when it is over: in a whole run they take gigabytes.
 
