@@ -168,3 +168,19 @@ def test_what_is_masked(dtype, jit_compile):
     after = [v.numpy() for v in model.variables + model.optimizer.variables]
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize(
+    ("number", "nanoo", "expected"),
+    [(300, False, 65504), (300, True, "INV"), (np.inf, False, "INV"), (np.inf, True, "INV")],
+)
+def test_invalid_halves(number, nanoo, expected):
+    """Their arithmetic makes NaN of infinities, and with `nanoo` of what is too large."""
+    strategy = configured(inv=True, nanoo=nanoo)
+    function = tf.function(tf.square)
+    given = [tf.constant(number, tf.float16)]
+    if expected == "INV":
+        with pytest.raises(tf.errors.InternalError, match=r"by invalid operation \(INV\) in "):
+            strategy.run(function, given)
+    else:
+        assert strategy.run(function, given) == expected

@@ -132,9 +132,15 @@ def test_gradients(group, name, way):
 )
 def test_bits(way, group, name):
     found, others = results(group, way)[name], results(group, "executor")[name]
-    for some, right in zip(found, others, strict=True):
-        for one, other in zip(some, right, strict=True):
-            np.testing.assert_array_equal(one, other)
+    has_sums_that_cancel = CASES[group][name].roundings > 0
+    for (value, *slopes), (right, *others_slopes) in zip(found, others, strict=True):
+        np.testing.assert_array_equal(value, right)
+        for one, other in zip(slopes, others_slopes, strict=True):
+            if has_sums_that_cancel:
+                # What is left of them has errors of float32 that are another processor's others.
+                assert off(one, as_halves([other])[0], ulps=1) <= 1
+            else:
+                np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.usefixtures("xla_from_the_start")

@@ -265,6 +265,7 @@ class _ExceptionSearch:
         if not self._is_looked_at(op) or are_finite(made):
             return outputs
         kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, made)))
+        kinds |= _invalid_halves(made, kinds, self._program.numerics)
         as_halves = [_as_halves(value, kinds, self._numerics) for value in outputs]
         self._note(op, place, kinds, made if op.type in _WRITING else as_halves)
         return as_halves
@@ -369,6 +370,21 @@ def _written(inputs: Sequence[Any]) -> list[Any]:
 def are_finite(tensors: Iterable[Any]) -> bool:
     """Whether no floating number of these eager tensors is NaN or an infinity."""
     return all(np.isfinite(t.numpy()).all() for t in tensors if t.dtype.is_floating)
+
+
+def _invalid_halves(
+    made: Iterable[Any], kinds: frozenset[FloatingPointException], numerics: Numerics
+) -> frozenset[FloatingPointException]:
+    """Returns INV where halves become NaN: of infinities, and with `nanoo` of what is too large."""
+    saturates = FloatingPointException.OFLO in kinds and not numerics.nanoo
+    if saturates or FloatingPointException.DIV0 in kinds:
+        return frozenset()
+    halves = (value.numpy() for value in made if value.dtype == tf.float16)
+    return frozenset({FloatingPointException.INV} if any(map(_has_infinities, halves)) else ())
+
+
+def _has_infinities(array: np.ndarray) -> bool:
+    return bool(np.isinf(array).any())
 
 
 def _as_halves(value: Any, kinds: frozenset[FloatingPointException], numerics: Numerics) -> Any:
