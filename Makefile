@@ -9,6 +9,9 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 MACHINE ?= $(shell uname -sm)
 TENSORFLOW ?= $(if $(filter Linux_x86_64,$(subst $() $(),_,$(MACHINE))),tensorflow-cpu,tensorflow)
 
+# Tests start Python hundreds of times, which would compile the project's modules anew each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: lint test test-rest test-all slow-tests test-browser test-package wheels demo examples docs bench fuzz clean
 
 PYTEST := $(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
@@ -78,9 +81,14 @@ bench: $(VENV)/demo.stamp
 clean:
 	rm -rf $(VENV) build dist *.egg-info ipu_keras/*.so
 
-# The project with one of its extras; Python sources need no new installation, as it is editable.
-$(VENV)/%.stamp: pyproject.toml setup.py ipu_keras/import_hook.pth $(wildcard _cext/*) | $(VENV)/bin/python
-	$(VENV)/bin/python -m pip install --editable ".[$(TENSORFLOW),$*]"
+# One of the project's extras. What is installed already satisfies its name, so nothing is built.
+$(VENV)/%.stamp: $(VENV)/project.stamp
+	$(VENV)/bin/python -m pip install "ipu-keras[$(TENSORFLOW),$*]"
+	touch $@
+
+# The project; Python sources need no new installation, as it is editable.
+$(VENV)/project.stamp: pyproject.toml setup.py ipu_keras/import_hook.pth $(wildcard _cext/*) | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --editable .
 	touch $@
 
 # Exits with 0 if this Python can build and hold the project, says what is missing if its

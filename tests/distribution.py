@@ -48,7 +48,8 @@ def main() -> None:
         check_files("wheel", files, WANTED)
         assert not {*FOREIGN} & files
         python = environment(folder / "environment")
-        run(python, "-m", "pip", "install", "--quiet", f"{wheel}[tensorflow-cpu]")
+        # Bytecode of all that TensorFlow has takes longer than to compile what one run imports.
+        run(python, "-m", "pip", "install", "--quiet", "--no-compile", f"{wheel}[tensorflow-cpu]")
         run(python, "-P", PROJECT / "tests" / "installed_package.py", cwd=folder)
         run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "ipu-keras")
         check_nothing_is_left(python, files)

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from keras.src.applications import resnet
 
 from ipu_keras.config import reset_ipu_configuration
 
@@ -91,8 +92,22 @@ def test_subclassed_model(run_example, capsys):
     assert f", on {IPU}" in printed
 
 
+def resnet14(weights, **options):
+    """ResNet-50 with one block in place of three to six in each of its four stacks."""
+
+    def stacks(x):
+        for index, width in enumerate((64, 128, 256, 512)):
+            stride = 1 if index == 0 else 2
+            name = f"conv{index + 2}"
+            x = resnet.stack_residual_blocks_v1(x, width, 1, stride1=stride, name=name)
+        return x
+
+    return resnet.ResNet(stacks, False, True, weights=weights, name="resnet50", **options)
+
+
 @pytest.mark.filterwarnings("ignore:The pipelined model resnet50 has BatchNormalization")
-def test_pipelined_resnet(run_example, capsys):
+def test_pipelined_resnet(run_example, monkeypatch, capsys):
+    monkeypatch.setattr("keras.applications.ResNet50", resnet14)
     result = run_example("pipelined_resnet", size=32, updates=1, epochs=2)
     # Stages of neighbours, from the first to the last layer.
     assert result["stages"] == sorted(result["stages"])

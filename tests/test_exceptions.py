@@ -50,18 +50,24 @@ def data(planted, replica=0, replicas=1, dtype="float32"):
     return x, bad
 
 
-@pytest.mark.parametrize("jit_compile", ["auto", True])
+STOPS = [
+    (Root, None, -1.0, "INV", ["(Sqrt) of", "/root'"]),
+    (Root, None, 0.0, "DIV0", ["(SqrtGrad) in the gradient of", "/root'"]),
+    (None, Dividing, 0.0, "INV", ["(RealDiv)"]),
+    (None, None, 1e30, "OFLO", ["mse/Square"]),
+]
+
+
+# Each two of what stops, replicas and ways to compile meet.
 @pytest.mark.parametrize(
-    ("layer", "optimizer", "planted", "kind", "said"),
+    ("layer", "optimizer", "planted", "kind", "said", "replicas", "jit_compile"),
     [
-        (Root, None, -1.0, "INV", ["(Sqrt) of", "/root'"]),
-        (Root, None, 0.0, "DIV0", ["(SqrtGrad) in the gradient of", "/root'"]),
-        (None, Dividing, 0.0, "INV", ["(RealDiv)"]),
-        (None, None, 1e30, "OFLO", ["mse/Square"]),
+        (*stop, replicas, ("auto", True)[(row + replicas) % 2])
+        for row, stop in enumerate(STOPS)
+        for replicas in (1, 2)
     ],
 )
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_fit(replicas, layer, optimizer, planted, kind, said, jit_compile):
+def test_fit(layer, optimizer, planted, kind, said, replicas, jit_compile):
     strategy = configured(replicas, inv=True, div0=True, oflo=True)
     optimizer = optimizer and optimizer(1e-3)
     model = made(

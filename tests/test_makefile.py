@@ -18,4 +18,4 @@ from project_imports import PROJECT
 def test_the_wheel_of_tensorflow_is_one_that_the_machine_has(machine, extra):
     command = ["make", "--dry-run", "--always-make", f"MACHINE={machine}", ".venv/demo.stamp"]
     process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
-    assert f'pip install --editable ".[{extra},demo]"' in process.stdout
+    assert f'pip install "ipu-keras[{extra},demo]"' in process.stdout

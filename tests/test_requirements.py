@@ -35,6 +35,23 @@ def test_damaged_tensorflow():
     assert 'pip install "ipu-keras[tensorflow-cpu]"\n' in message
 
 
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_looked_for_while_tensorflow_is_imported(tmp_path, collects):
+    (tmp_path / "tensorflow.py").write_text("import gc; print(gc.isenabled())", "utf-8")
+    before = "pass" if collects else "gc.disable()"
+    script = f"""
+import gc, sys
+sys.path[:0] = [{str(tmp_path)!r}, {str(PROJECT)!r}]
+{before}
+try:
+    import ipu_keras
+except ImportError:
+    print(gc.isenabled())
+"""
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=60)
+    assert printed.split() == ["False", str(collects)]
+
+
 def test_legacy_keras(monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     with pytest.raises(ImportError, match=r"Received: TF_USE_LEGACY_KERAS=1\. Unset it"):

@@ -215,6 +215,7 @@ folder, what, *numbers = sys.argv[1:]
 folder = Path(folder)
 if what == "files":
     found = [of(folder) for of in (keras_files, tensorflow_files, popart_files)]
+    found.append(training(folder, -1))
 else:
     found = training(folder, *map(int, numbers))
 Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))

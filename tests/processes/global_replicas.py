@@ -104,7 +104,7 @@ def first(x, y):
     return tf.tanh(tf.matmul(x, w) + tf.range(16.0) / 16), y
 
 
-def session(adam):
+def session():
     """TensorFlow 1's way: a compiled loop, an infeed, and an optimizer that averages."""
     offset, local = configured()
     with tf1.Graph().as_default(), tf1.Session() as running:
@@ -112,8 +112,7 @@ def session(adam):
 
         def step(x, y):
             loss = layers(x, y)
-            plain = tf1.train.AdamOptimizer(0.01) if adam else tf1.train.MomentumOptimizer(0.1, 0.5)
-            optimizer = ipu.optimizers.CrossReplicaOptimizer(plain)
+            optimizer = ipu.optimizers.CrossReplicaOptimizer(tf1.train.AdamOptimizer(0.01))
             return optimizer.minimize(loss)
 
         with ipu.scopes.ipu_scope("/device:IPU:0"):
@@ -240,7 +239,7 @@ def weights(running):
     return np.concatenate([each.ravel() for each in found]).tolist()
 
 
-folder, what, *numbers = sys.argv[1:]
+folder, *parts = sys.argv[1:]
 runs = {
     "collectives": collectives,
     "loop": own_loop,
@@ -249,5 +248,8 @@ runs = {
     "popart": popart_session,
     "session": session,
 }
-found = runs[what](*map(int, numbers))
+found = {}
+for part in parts:
+    ipu.config.reset_ipu_configuration()
+    found[part] = runs[part]()
 Path(folder, f"{popdist.getInstanceIndex()}.json").write_text(json.dumps(found))

@@ -27,7 +27,7 @@ def run(folder, *arguments, fails=False):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """What both processes find of Keras, TensorFlow and PopART, and where."""
+    """What both processes find of Keras, TensorFlow, PopART and undisturbed training, and where."""
     folder = tmp_path_factory.mktemp("files")
     return folder, list(zip(*run(folder, "files"), strict=True))
 
@@ -60,7 +60,7 @@ def test_files_of_keras(files):
 
 
 def test_checkpoints_of_tensorflow(files):
-    folder, (_, found, _) = files
+    folder, (_, found, *_) = files
     expected = {
         "objects": 1.0,
         "paths": ["ckpt-1", "ckpt-2"],
@@ -77,13 +77,13 @@ def test_checkpoints_of_tensorflow(files):
 
 
 def test_models_of_popart(files):
-    _, (*_, found) = files
+    _, (_, _, found, _) = files
     assert found == ({"weights": [1.0, 1.0]},) * 2
 
 
-def test_training_goes_on_from_a_backup_that_was_whole(tmp_path):
+def test_training_goes_on_from_a_backup_that_was_whole(files, tmp_path):
     """It is killed in the middle of the third backup, and ends as if it had not been."""
-    undisturbed = run(tmp_path / "undisturbed", "training", -1)
+    _, (*_, undisturbed) = files
     folder = tmp_path / "killed"
     assert run(folder, "training", 2, fails=True) == []
     for name, epoch in (("training_metadata.json", 2), ("training_metadata.json.bkp", 1)):

@@ -15,11 +15,11 @@ MPIRUN = [Path(sys.executable).with_name("mpirun"), "-n"]
 POPRUN = [sys.executable, "-m", "ipu_keras_tools.poprun", "--num-instances"]
 
 
-def run(count, folder, *arguments, fails=False, launcher=MPIRUN):
+def run(count, folder, what, fails=False, launcher=MPIRUN):
     """What each process finds, by rank, and what all of them say on the other output."""
     folder.mkdir()
     process = subprocess.run(
-        [*launcher, str(count), sys.executable, SCRIPT, folder, *map(str, arguments)],
+        [*launcher, str(count), sys.executable, SCRIPT, folder, what],
         capture_output=True,
         text=True,
         timeout=120,
@@ -37,10 +37,24 @@ def test_operations_of_three_processes(tmp_path):
     assert [one["independent"] for one in found] == [[[0.0], [0.0]]] * 3
 
 
-@pytest.mark.parametrize(("num_ipus", "accumulated"), [(1, 4), (2, 1)])
-def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
-    (one,), _ = run(1, tmp_path / "one", "fit", num_ipus, accumulated)
-    two, _ = run(2, tmp_path / "two", "fit", num_ipus, accumulated)
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What two processes find that do one thing after the other, as each takes seconds to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPU_KERAS_PROCESS_SECONDS", "60")
+        return run(2, tmp_path_factory.mktemp("together") / "of", "together")[0]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """How one process trains."""
+    (found,), _ = run(1, tmp_path_factory.mktemp("alone") / "of", "trained")
+    return found
+
+
+@pytest.mark.parametrize("num_ipus", [1, 2])
+def test_weights_are_those_of_one_process(together, alone, num_ipus):
+    one, *two = (each[num_ipus - 1] for each in (alone, *(one["trained"] for one in together)))
     assert two[0]["weights"] == two[1]["weights"]
     np.testing.assert_allclose(two[0]["weights"], one["weights"], atol=1e-6, rtol=0)
     assert two[0]["loss"] == two[1]["loss"]
@@ -50,37 +64,36 @@ def test_weights_are_those_of_one_process(tmp_path, num_ipus, accumulated):
     assert two[0]["in_sync"] == 2 * num_ipus
 
 
-def test_variables_are_assigned_to_together(tmp_path):
-    (one, other), _ = run(2, tmp_path / "of", "assigned")
+def test_variables_are_assigned_to_together(together):
+    one, other = (each["assigned"] for each in together)
     assert one[0] == [13.0, 11.5, 11.0]
     assert other[0] == [13.0, 11.5, 12.0]
     assert "processes of one replica each" in one[1]
 
 
-def test_halves_are_rounded_alike(tmp_path):
-    (one, other), _ = run(2, tmp_path / "of", "rounded")
+def test_halves_are_rounded_alike(together):
+    one, other = (each["rounded"] for each in together)
     assert one == other
 
 
 def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
-    _, said = run(2, tmp_path / "of", "fails", 1, 1, fails=True)
+    _, said = run(2, tmp_path / "of", "fails", fails=True)
     assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said
     assert "was killed" not in said
 
 
 @pytest.mark.parametrize(("on_host", "device"), [(0, "IPU:0"), (1, "CPU:0")])
-def test_loops_of_ones_own_add_gradients_up(tmp_path, on_host, device):
+def test_loops_of_ones_own_add_gradients_up(together, on_host, device):
     """Both begin with process 0's value; the gradients are [2, 10], the second update 1.5 times."""
-    found, _ = run(2, tmp_path / "of", "loop", on_host)
+    found = [each["loops"][on_host] for each in together]
     assert [one["device"] for one in found] == [device] * 2
     expected = [1 - 0.1 * 2 * 2.5, 2 - 0.1 * 10 * 2.5]
     np.testing.assert_allclose([one["variable"] for one in found], [expected] * 2, rtol=1e-6)
 
 
-def test_processes_agree_on_what_they_execute(tmp_path, monkeypatch):
+def test_processes_agree_on_what_they_execute(together):
     """One that is late is waited for; all hear of one that does something else, and may go on."""
-    monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "60")
-    (first, other), _ = run(2, tmp_path / "of", "disagreements")
+    first, other = (each["disagreements"] for each in together)
     assert first["late"] == other["late"] == ""
     train = "train [0-9a-f]{8}, {} step(s) of 1 replica(s), accumulated 1, fed float32[{}, 2], "
     train += "float32[{}, 4]; seed {}."
@@ -104,7 +117,7 @@ def of_program(text, *values):
 def test_a_process_that_has_ended_ends_the_others(tmp_path, monkeypatch):
     monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "100")
     start = time.monotonic()
-    _, said = run(2, tmp_path / "of", "ends", 1, 1, fails=True)
+    _, said = run(2, tmp_path / "of", "ends", fails=True)
     assert "rank 1 has ended while rank 0 is at: a message of float32" in said
     assert "rank 0 of 2 failed: " in said
     assert time.monotonic() - start < 80
@@ -112,7 +125,7 @@ def test_a_process_that_has_ended_ends_the_others(tmp_path, monkeypatch):
 
 def test_a_process_that_is_stuck_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("IPU_KERAS_PROCESS_SECONDS", "2")
-    _, said = run(2, tmp_path / "of", "stuck", 1, 1, fails=True)
+    _, said = run(2, tmp_path / "of", "stuck", fails=True)
     assert "no word from rank(s) 1 for 2 s, while rank 0 is at: a message of float32" in said
     assert "IPU_KERAS_PROCESS_SECONDS says how long is waited" in said
 

@@ -64,7 +64,7 @@ def independent(in_xla, count):
 def own_loop(on_host):
     """Sums of gradients, of a function for `run`, with momentum that is on the host or not."""
     ipu.config.IPUConfig().configure_ipu_system()
-    strategy = IPUHorovodStrategy(variables_on_host=bool(on_host))
+    strategy = IPUHorovodStrategy(variables_on_host=on_host)
     with strategy.scope():
         variable = keras.Variable([1.0 + hvd.rank(), 2.0])
         optimizer = keras.optimizers.SGD(0.1, momentum=0.5)
@@ -124,9 +124,9 @@ def rounded():
     config = ipu.config.IPUConfig()
     config.floating_point_behaviour.esr = ipu.config.StochasticRoundingBehaviour.ON
     config.configure_ipu_system()
-    keras.config.set_floatx("float16")
     with IPUMultiReplicaStrategy().scope():
-        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(64)])
+        layer = keras.layers.Dense(64, dtype="float16")
+        model = keras.Sequential([keras.Input((8,), dtype="float16"), layer])
         model.compile(keras.optimizers.SGD(0.01), "mse", steps_per_execution=4)
     x = np.random.default_rng(hvd.rank()).normal(size=(64, 8)).astype("float16")
     model.fit(x, np.ones((64, 64), "float16"), batch_size=8, shuffle=False, verbose=0)
@@ -199,7 +199,7 @@ def training(num_ipus, accumulated):
 
 
 hvd.init()
-folder, what, *numbers = sys.argv[1:]
+folder, what = sys.argv[1:]
 if what == "fails" and hvd.rank() == 1:
     raise ValueError("bad sample 17")
 if what == "stuck" and hvd.rank() == 1:
@@ -209,13 +209,24 @@ if what == "ends" and hvd.rank() == 1:
 while what == "prints":
     print(hvd.rank(), flush=True)
     time.sleep(0.02)
-runs = {
-    "operations": operations,
-    "loop": own_loop,
-    "disagreements": disagreements,
-    "assigned": assigned,
-    "killed": killed,
-    "rounded": rounded,
-}
-found = runs.get(what, training)(*map(int, numbers))
+
+
+def trained():
+    """The training of one replica that accumulates, and of two that do not."""
+    return [training(1, 4), training(2, 1)]
+
+
+def together():
+    """All that goes well in two processes."""
+    return {
+        "trained": trained(),
+        "loops": [own_loop(on_host) for on_host in (False, True)],
+        "assigned": assigned(),
+        "rounded": rounded(),
+        "disagreements": disagreements(),
+    }
+
+
+runs = {"operations": operations, "trained": trained, "together": together}
+found = runs.get(what, killed)()
 Path(folder, f"{hvd.rank()}.json").write_text(json.dumps(found))

@@ -86,7 +86,7 @@ def test_names_of_files(program, expected):
     assert file_name(program) == expected
 
 
-@pytest.mark.parametrize("program", ["../../evil", "/evil", "a/b", "..", "", "n" * 300])
+@pytest.mark.parametrize("program", ["../../evil", "", "n" * 300])
 def test_files_of_any_program_are_in_their_directories(named, tmp_path, program):
     reports, maps = tmp_path / "here" / "reports", tmp_path / "here" / "maps"
     for _ in range(2):
