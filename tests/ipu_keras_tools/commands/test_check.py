@@ -85,6 +85,8 @@ def test_a_folder_with_what_cannot_be_read(tmp_path, monkeypatch, capsys):
     assert last.startswith("2 of 3 will fail; reasons: 2; ")
     warned = [line.partition(" is left out: ")[0] for line in errors.splitlines()]
     assert warned == ["warning: folder.py", "warning: link.py", "warning: pipe.py"]
+    assert main(["check", "folder.py"]) == 0
+    assert capsys.readouterr().err == "warning: folder.py has no script (*.py)\n"
     # What is named is waited for, as a shell's `<(command)` is a pipe; a device has no end.
     writer = threading.Thread(target=lambda: (tmp_path / "pipe.py").write_text("x = 1"))
     writer.start()
