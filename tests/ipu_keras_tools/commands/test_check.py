@@ -183,6 +183,8 @@ def test_scripts_of_tensorflow_1():
         "import keras\nm = keras.Sequential()\nm.own = 3\nprint(m.own)",
         "import keras\nm = keras.Sequential()\nsetattr(m, name(), 3)\nprint(m.own)",
         "import keras\nm = keras.Sequential()\nif hasattr(m, 'own'): print(m.own)",
+        "import keras\no = keras.optimizers.SGD()\nprint(o.lr if hasattr(o, 'lr') else o.name)",
+        "import keras\nif hasattr(keras.backend, 'get_value'): keras.backend.get_value(3)",
         "import keras, other\nclass A(other.Mixin, keras.Model): pass\nprint(A().own)",
         "import keras, other\n@other.made\nclass A(keras.Model): pass\nprint(A().own)",
         "import keras\nclass A(keras.Model):\n  @property\n  def own(self): pass\nprint(A().own)",
