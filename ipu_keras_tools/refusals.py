@@ -48,18 +48,20 @@ def refuse(given: argparse.Namespace) -> None:
 
 def _refuse_no_python(path: str) -> None:
     # What is not a regular file can be read only once, or not at all.
-    if not Path(path).is_file() or os.path.getsize(path) > MOST_BYTES:
+    if not os.path.isfile(path) or os.path.getsize(path) > MOST_BYTES:
         return
-    # The command says that it cannot be read, and parses what is nested deeper than the stack.
-    with suppress(OSError, MemoryError, RecursionError):
-        try:
+    try:
+        # The command parses what is nested deeper than the stack.
+        with suppress(MemoryError, RecursionError):
             parsed(Path(path).read_bytes(), path)
-        except SyntaxError as error:
-            raise UsageError(f"{path} is no Python: {error}") from error
+    except SyntaxError as error:
+        raise UsageError(f"{path} is no Python: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _refuse_script(given: argparse.Namespace) -> None:
-    if not Path(given.script).is_file():
+    if not os.path.isfile(given.script):
         raise UsageError(f"There is no script {given.script!r}")
     if given.script.endswith(".py"):  # zip archives run as well
         _refuse_no_python(given.script)
@@ -78,7 +80,7 @@ def _refuse_subject(given: argparse.Namespace) -> None:
             f"a model or function. Received: {text!r}"
         )
     if owner.endswith((*KERAS, ONNX, ".py")):
-        if not Path(owner).is_file():
+        if not os.path.isfile(owner):
             raise UsageError(f"There is no file {owner!r}")
     elif not _is_module(owner.partition(".")[0]):
         raise UsageError(f"There is no module {owner!r}")

@@ -32,7 +32,7 @@ def run(given: argparse.Namespace) -> int:
     name = given.install if given.remove is None else given.remove
     folder = Path(name)
     # No name, as of a variable of the shell that is not set, would be the current folder.
-    if not name or not folder.is_dir():
+    if not os.path.isdir(name):
         raise UsageError(
             f"{name or repr(name)} is no folder. Make it, or name one that is on the path."
         )

@@ -129,7 +129,11 @@ def test_help_needs_no_tensorflow():
         ("profile keras:Model 8 --num-replicas 9999999999", 2, "must be at most 2147483647"),
         ("profile keras:Model 8x0", 2, "must be a shape with at least one element along each"),
         ("profile broken.py:net 8", 2, "profile: error: broken.py is no Python: "),
+        ("profile unreadable.py:net 8", 2, "error: unreadable.py cannot be read: Input/output er"),
         ("profile broken.h5 8", 2, "broken.h5 is no HDF5 file, as `model.save('broken.h5')`"),
+        (f"profile {'a' * 256}.keras 8", 2, "profile: error: There is no file 'aaa"),
+        (f"run {'a' * 256}", 2, "run: error: There is no script 'aaa"),
+        (f"aliases --install {'a' * 256}", 2, "aa is no folder. Make it"),
         ("run broken.py", 2, "run: error: broken.py is no Python: "),
         ("diff a.json b.json --max-growth nan", 2, "must be a finite number. Received: 'nan'"),
         (
@@ -149,6 +153,7 @@ def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, sa
     (tmp_path / "empty.json").write_text("{}")
     for name in ("broken.py", "broken.keras", "broken.h5", "broken.onnx"):
         (tmp_path / name).write_text("def f(:")
+    (tmp_path / "unreadable.py").symlink_to("/proc/self/mem")
     program = (
         "import sys; from ipu_keras_tools.main import main\n"
         "try: code = main(sys.argv[1:])\n"
