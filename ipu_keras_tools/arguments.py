@@ -11,6 +11,7 @@ from ipu_keras_tools.option_values import (
     at_least_two,
     list_of,
     one_of,
+    percentage,
     positive,
     power_of_two,
     proportion,
@@ -117,7 +118,9 @@ def parser() -> argparse.ArgumentParser:
             epilog=f"example: {_EXAMPLES[name]}",
         )
         command.set_defaults(module=name.replace("-", "_"))
-        command.add_argument("--json", action="store_true", help="print JSON")
+        # The instances' output is their own, so `launch` says that it has none.
+        shown = argparse.SUPPRESS if name == "launch" else "print JSON"
+        command.add_argument("--json", action="store_true", help=shown)
         add(command)
     return whole
 
@@ -203,7 +206,7 @@ def _diff(command: argparse.ArgumentParser) -> None:
     command.add_argument("after", metavar="B.json")
     command.add_argument(
         "--max-growth",
-        type=float,
+        type=percentage,
         metavar="PERCENT",
         help="exit with 1 if cycles per step or bytes of the fullest tile grow by more",
     )

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
 from types import ModuleType
@@ -27,6 +28,12 @@ _ERRORS = 2
 # Commands that need only what knows nothing of TensorFlow.
 _LIGHT = ("aliases", "diff", "info", "options")
 
+# The command of which all that a script raises is the script's own.
+_RUN = "ipu-keras run"
+
+# What shells report of a command that Ctrl-C has ended.
+_INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs what the command line says.
@@ -36,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         0 if all is well, 1 if the answer is no (it does not fit, has grown, will not run), 2 if
-        the command cannot be understood or done.
+        the command cannot be understood or done, 130 if it was interrupted.
     """
     if sys.stderr is None:
         _forget_messages()
@@ -52,6 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _command(given.module).run(given)
     except UsageError as error:
         print(f"{command}: error: {printable_lines(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        if command == _RUN:
+            raise
+        print(f"{command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except Exception:
+        if command == _RUN:
+            raise
+        # Python's exit code for it is 1, which would say that the answer is no.
+        traceback.print_exc()
         return 2
 
 
@@ -76,6 +94,8 @@ def _command(name: str) -> ModuleType:
         os.dup2(written.fileno(), _ERRORS)
         try:
             return importlib.import_module(module)
+        except KeyboardInterrupt:
+            raise
         except BaseException:
             written.seek(0)
             os.write(kept, written.read())

@@ -3,11 +3,17 @@
 import argparse
 import contextlib
 import importlib
+import os
 import re
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Any
+
+import keras
+import tensorflow as tf
 
 import ipu_keras
 from ipu_keras.report.report import Report
@@ -19,6 +25,15 @@ from ipu_keras_tools.subjects import spec_of, subject_of
 # Keras writes bold letters into its errors, whether or not they go to a terminal.
 _BOLD = re.compile("\x1b\\[[0-9;]*m")
 
+# Where there is no code of users, though what they call may raise there.
+_LIBRARIES = tuple(
+    f"{os.path.realpath(path)}/"
+    for path in (
+        *(sysconfig.get_path("stdlib"), os.path.dirname(__file__)),
+        *(path for module in (ipu_keras, keras, tf) for path in module.__path__),
+    )
+)
+
 # Arguments that say what to model and how to show it; all others are options of `profile`.
 _NO_OPTIONS = frozenset(
     {"command", "module", "json", "subject", "specs", "html", "text", "perfetto", "chrome_trace"}
@@ -28,7 +43,8 @@ _NO_OPTIONS = frozenset(
 def subject_and_specs(given: argparse.Namespace) -> tuple[Any, tuple[Any, ...]]:
     """Returns the model or function that is to be modelled, and the specs of its arguments."""
     specs = tuple(map(spec_of, given.specs))
-    return subject_of(given.subject), specs
+    with _users_code():
+        return subject_of(given.subject), specs
 
 
 def options_of(given: argparse.Namespace) -> dict[str, Any]:
@@ -58,13 +74,41 @@ def refusals_as_usage_errors() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("default")
         try:
-            yield
+            with _users_code():
+                yield
         except (LoweringError, TypeError, ValueError) as error:
             said = " ".join([str(error), *getattr(error, "__notes__", ())])
             raise UsageError(_BOLD.sub("", said)) from error
         finally:
             for warning in raised:
                 print(f"warning: {warning.message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _users_code() -> Iterator[None]:
+    """Runs what users wrote, which prints to standard error: a command's output is its answer.
+
+    If it raises, or ends the process, that is a usage error, which shows their lines only.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            yield
+        except UsageError:
+            raise
+        except (Exception, SystemExit) as error:
+            lines = traceback.format_list(
+                [
+                    frame
+                    for frame in traceback.extract_tb(error.__traceback__)
+                    if not frame.filename.startswith("<")
+                    and not os.path.realpath(frame.filename).startswith(_LIBRARIES)
+                ]
+            )
+            if not lines and not isinstance(error, (SyntaxError, SystemExit)):
+                raise
+            said = " ".join([str(error), *getattr(error, "__notes__", ())])
+            raised = _BOLD.sub("", f"SUBJECT has raised {type(error).__name__}: {said}")
+            raise UsageError("\n".join([raised, *lines]).rstrip()) from error
 
 
 def report_of(given: argparse.Namespace) -> Report:

@@ -1,16 +1,24 @@
 """Readers of values on a command line, for argparse: what they refuse costs no import."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable
+
+# Programs count steps, samples and replicas in 32 bits.
+_MOST = 2**31 - 1
+
+# IPUs of the largest system.
+_MOST_IPUS = 1024
 
 # The shape and type of an argument, such as 32x784:float16.
 SPEC = re.compile(r"(?P<shape>(\d+(x\d+)*)?)(:(?P<dtype>\w+))?")
 
 
 def positive(text: str) -> int:
-    """Reads an integer above 0."""
-    return _integer(text, "a positive integer", lambda number: number > 0)
+    """Reads an integer above 0, of 32 bits."""
+    number = _integer(text, "a positive integer", lambda number: number > 0)
+    return _at_most(text, number, _MOST)
 
 
 def at_least_two(text: str) -> int:
@@ -21,7 +29,8 @@ def at_least_two(text: str) -> int:
 def power_of_two(text: str) -> int:
     """Reads a number of IPUs that systems hand out."""
     expected = "a power of two: 1, 2, 4 and so on"
-    return _integer(text, expected, lambda number: number > 0 and not number & (number - 1))
+    number = _integer(text, expected, lambda number: number > 0 and not number & (number - 1))
+    return _at_most(text, number, _MOST_IPUS)
 
 
 def _integer(text: str, expected: str, is_valid: Callable[[int], bool]) -> int:
@@ -34,16 +43,30 @@ def _integer(text: str, expected: str, is_valid: Callable[[int], bool]) -> int:
     return number
 
 
+def percentage(text: str) -> float:
+    """Reads a finite number."""
+    return _number(text, "a finite number", math.isfinite)
+
+
+def _at_most(text: str, number: int, most: int) -> int:
+    if number > most:
+        raise _refused(f"at most {most}", text)
+    return number
+
+
 def proportion(text: str) -> float:
     """Reads a share above 0, at most 1."""
-    expected = "a number above 0 and at most 1"
+    return _number(text, "a number above 0 and at most 1", lambda number: 0 < number <= 1)
+
+
+def _number(text: str, expected: str, is_valid: Callable[[float], bool]) -> float:
     try:
-        share = float(text)
+        number = float(text)
     except ValueError:
         raise _refused(expected, text) from None
-    if not 0 < share <= 1:
+    if not is_valid(number):
         raise _refused(expected, text)
-    return share
+    return number
 
 
 def switch(text: str) -> bool:
@@ -56,6 +79,8 @@ def spec(text: str) -> str:
     parts = text.split("+")
     if not all(part and SPEC.fullmatch(part) for part in parts):
         raise _refused("a shape and type such as 32x784, 32x784:float16 or 32:int32", text)
+    if any(size and not int(size) for part in parts for size in part.partition(":")[0].split("x")):
+        raise _refused("a shape with at least one element along each axis", text)
     return text
 
 

@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after the command's name; `None` takes those of the process.
 
     Returns:
-        The exit code of `mpirun`; 2 if the command cannot be understood or done.
+        The exit code of `mpirun`; 2 if the command cannot be understood or done, 130 if it was
+        interrupted.
     """
     parser = Parser(
         prog="poprun",
@@ -64,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return launched(parser.parse_args(arguments), "poprun")
     except UsageError as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        print("poprun: interrupted", file=sys.stderr)
+        return _KILLED + signal.SIGINT
 
 
 def launched(given: argparse.Namespace, name: str) -> int:
@@ -90,6 +94,12 @@ def launched(given: argparse.Namespace, name: str) -> int:
             "all instances run on this machine: other ones need a network and the same "
             f"environment. Received: --host {given.host}"
         )
+    shown = given.only_output_from_instance
+    if shown is not None and not 0 <= shown < given.num_instances:
+        raise UsageError(
+            f"--only-output-from-instance must be 0 to {given.num_instances - 1}, as "
+            f"--num-instances says. Received: {shown}"
+        )
     if not given.program:
         raise UsageError(f"say what to run, such as `{name} --num-instances 2 python train.py`")
     mpirun = _mpirun()
@@ -109,17 +119,23 @@ def launched(given: argparse.Namespace, name: str) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options, and last what is to be run."""
-    parser.add_argument("-n", "--num-instances", type=positive, default=1, help="processes")
-    parser.add_argument("--num-replicas", type=positive, help="of all instances; one in each")
-    parser.add_argument("--ipus-per-replica", type=positive, default=1, help="IPUs of a replica")
-    parser.add_argument("--host", "--hosts", help="this machine")
+    parser.add_argument(
+        "-n", "--num-instances", type=positive, default=1, metavar="N", help="processes"
+    )
+    parser.add_argument(
+        "--num-replicas", type=positive, metavar="N", help="of all instances; one in each"
+    )
+    parser.add_argument(
+        "--ipus-per-replica", type=positive, default=1, metavar="N", help="IPUs of a replica"
+    )
+    parser.add_argument("--host", "--hosts", metavar="NAME", help="this machine")
     parser.add_argument("--tag-output", action="store_true", help="print the rank of each line")
     parser.add_argument(
         "--only-output-from-instance", type=int, metavar="RANK", help="drop what others print"
     )
-    parser.add_argument("--mpi-local-args", default="", help="words for `mpirun`")
-    parser.add_argument("--mpi-global-args", default="", help="words for `mpirun`")
-    parser.add_argument("--executable-cache-path", help="a folder for compiled programs")
+    parser.add_argument("--mpi-local-args", default="", metavar="WORDS", help="words for `mpirun`")
+    parser.add_argument("--mpi-global-args", default="", metavar="WORDS", help="words for `mpirun`")
+    parser.add_argument("--executable-cache-path", metavar="FOLDER", help="for compiled programs")
     parser.add_argument("--dry-run", action="store_true", help="print the command")
     parser.add_argument("-v", action="count", help="accepted, and prints no more")
     for name in _WITH_VALUE:
@@ -136,7 +152,13 @@ def _mpirun() -> str | None:
 
 
 def _command(mpirun: str, given: argparse.Namespace, name: str) -> list[str]:
-    words = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
+    try:
+        words = [*shlex.split(given.mpi_global_args), *shlex.split(given.mpi_local_args)]
+    except ValueError as error:
+        raise UsageError(
+            "--mpi-global-args and --mpi-local-args are split into words as by a shell. Received: "
+            f"{given.mpi_global_args!r} and {given.mpi_local_args!r} ({error})"
+        ) from error
     if given.tag_output:
         words.append("--tag-output")
     shown = given.only_output_from_instance

@@ -19,6 +19,9 @@ from ipu_keras_tools.results import UsageError
 KERAS = (".keras", ".h5")
 ONNX = ".onnx"
 
+# What HDF5 files begin with.
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
 # Arguments that decide nothing about an ONNX model, with the reason.
 _WITHOUT_EFFECT_ON_ONNX = {
     "available_memory_proportion": "nodes of ONNX models say it, each for itself",
@@ -45,19 +48,23 @@ def refuse(given: argparse.Namespace) -> None:
 
 def _refuse_no_python(path: str) -> None:
     # What is not a regular file can be read only once, or not at all.
-    if not Path(path).is_file() or os.path.getsize(path) > MOST_BYTES:
+    if not os.path.isfile(path) or os.path.getsize(path) > MOST_BYTES:
         return
-    # The command says that it cannot be read, and parses what is nested deeper than the stack.
-    with suppress(OSError, MemoryError, RecursionError):
-        try:
+    try:
+        # The command parses what is nested deeper than the stack.
+        with suppress(MemoryError, RecursionError):
             parsed(Path(path).read_bytes(), path)
-        except SyntaxError as error:
-            raise UsageError(f"{path} is no Python: {error}") from error
+    except SyntaxError as error:
+        raise UsageError(f"{path} is no Python: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _refuse_script(given: argparse.Namespace) -> None:
-    if not Path(given.script).is_file():
+    if not os.path.isfile(given.script):
         raise UsageError(f"There is no script {given.script!r}")
+    if given.script.endswith(".py"):  # zip archives run as well
+        _refuse_no_python(given.script)
     if given.json and not given.modelled:
         raise UsageError("--json is for --modelled: what the script prints is its own")
 
@@ -73,16 +80,30 @@ def _refuse_subject(given: argparse.Namespace) -> None:
             f"a model or function. Received: {text!r}"
         )
     if owner.endswith((*KERAS, ONNX, ".py")):
-        if not Path(owner).is_file():
+        if not os.path.isfile(owner):
             raise UsageError(f"There is no file {owner!r}")
     elif not _is_module(owner.partition(".")[0]):
         raise UsageError(f"There is no module {owner!r}")
-    if text.endswith(".keras") and not is_zipfile(text):
-        raise UsageError(f"{text} is no zip archive, as `model.save({text!r})` writes it")
+    if owner.endswith(".py"):
+        _refuse_no_python(owner)
+    if text.endswith(KERAS):
+        _refuse_no_archive(text)
     if text.endswith(ONNX):
         _refuse_for_onnx(given)
     elif not given.specs:
         raise UsageError("SPEC is missing: the shape and type of each argument, such as 32x784")
+
+
+def _refuse_no_archive(path: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            is_hdf5 = file.read(len(_HDF5)) == _HDF5
+        found = is_hdf5 if path.endswith(".h5") else is_zipfile(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if not found:
+        kind = "HDF5 file" if path.endswith(".h5") else "zip archive"
+        raise UsageError(f"{path} is no {kind}, as `model.save({path!r})` writes it")
 
 
 def _refuse_for_onnx(given: argparse.Namespace) -> None:
@@ -113,6 +134,8 @@ def _refuse_outputs(words: dict[str, Any]) -> None:
         raise UsageError(f"say what to write, with one of {names} and the name of a file")
     if not paths:
         return
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
+        raise UsageError(f"each form needs a file of its own. Received: {', '.join(paths)}")
     with without_tensorflow():
         from ipu_keras.store.atomic_files import check_place
     for path in paths:

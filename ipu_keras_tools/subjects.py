@@ -71,7 +71,7 @@ def spec_of(text: str) -> Any:
 def _loaded(text: str) -> keras.Model:
     try:
         return keras.saving.load_model(text)
-    except (OSError, TypeError, ValueError) as error:
+    except (KeyError, OSError, TypeError, ValueError) as error:
         raise UsageError(f"The model in {text} cannot be loaded: {error}") from error
 
 

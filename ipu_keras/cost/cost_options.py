@@ -13,6 +13,9 @@ from ipu_keras.program import Pipeline
 from ipu_keras.settings.arguments import integer_in, positive_integer
 from ipu_keras.settings.pipeline_choices import SelectionOrder, recomputation_mode
 
+# A Bow Pod1024. The model's time grows with their number.
+_MOST_IPUS = 1024
+
 _SWITCHES = (
     *("outlining", "own_updates", "place_ops_on_io_tiles", "recomputation"),
     *("copies_seed", "synthetic_infeed", "synthetic_outfeed"),
@@ -137,6 +140,11 @@ class CostOptions:
         if num_ipus is None or num_ipus < 1 or num_ipus & (num_ipus - 1):
             raise ValueError(
                 "`num_ipus` must be a power of two: 1, 2, 4 and so on. "
+                f"Received: num_ipus={self.num_ipus!r}"
+            )
+        if num_ipus > _MOST_IPUS:
+            raise ValueError(
+                f"`num_ipus` must be at most {_MOST_IPUS}, those of the largest system. "
                 f"Received: num_ipus={self.num_ipus!r}"
             )
         object.__setattr__(self, "num_ipus", num_ipus)

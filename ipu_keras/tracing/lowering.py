@@ -141,7 +141,8 @@ def _module(name: str, arguments: Sequence[Any], captures: Sequence[Any]) -> byt
             captured_inputs=captures,
             stage=_STAGE,
         )
-    except (ValueError, tf.errors.OpError) as error:
+    # It is a RuntimeError where XLA has not even a shape for what it is given.
+    except (RuntimeError, ValueError, tf.errors.OpError) as error:
         raise LoweringError(
             f"XLA cannot lower the function {name!r}. Replace the operation that it names, or run "
             f"without XLA. Received: {error}",

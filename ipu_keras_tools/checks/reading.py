@@ -87,6 +87,7 @@ class Reader(ast.NodeVisitor):
     def read_script(self, tree: ast.Module) -> None:
         """Reads all statements, and the functions that they call."""
         self.notes.surroundings.mention(_attributes_in(tree))
+        self.notes.ask_for(_names_asked_for(tree))
         self._statements(tree.body)
 
     def read_rest(self) -> None:
@@ -313,6 +314,13 @@ def _attributes_in(tree: ast.AST) -> set[str] | None:
         elif isinstance(node, ast.Name) and makes_names(node.id):
             return None
     return found
+
+
+def _names_asked_for(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name("hasattr"), args=[_, ast.Constant(str(name))]):
+                yield name
 
 
 def _same(values: Sequence[Any]) -> Any:

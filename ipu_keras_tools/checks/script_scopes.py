@@ -82,6 +82,11 @@ class Notes:
         # Functions are read again for each call, and say the same each time.
         self._problems: set[Problem] = set()
         self._idle: set[Note] = set()
+        self._asked_for: set[str] = set()
+
+    def ask_for(self, names: Iterable[str]) -> None:
+        """Notes attributes that the script asks for by `hasattr`, before it reads them."""
+        self._asked_for.update(names)
 
     def problems(self) -> tuple[Problem, ...]:
         """Returns the lines that will fail, from the first to the last."""
@@ -118,6 +123,8 @@ class Notes:
             instead: What to write, unless it is a habit of Keras 2, whose advice is known.
         """
         if any(isinstance(error, caught) for caught in self.surroundings.caught):
+            return
+        if isinstance(error, AttributeError) and error.name in self._asked_for:
             return
         said = " ".join(str(error).split())
         where = node.lineno, node.col_offset + 1

@@ -29,10 +29,17 @@ _RUN = "import sys; from ipu_keras_tools.main import main; sys.exit(main())"
 
 def run(given: argparse.Namespace) -> int:
     """Writes or removes the commands."""
-    folder = Path(given.install if given.remove is None else given.remove)
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder. Make it, or name one that is on the path.")
-    paths = _install(folder) if given.remove is None else _remove(folder)
+    name = given.install if given.remove is None else given.remove
+    folder = Path(name)
+    # No name, as of a variable of the shell that is not set, would be the current folder.
+    if not os.path.isdir(name):
+        raise UsageError(
+            f"{name or repr(name)} is no folder. Make it, or name one that is on the path."
+        )
+    try:
+        paths = _install(folder) if given.remove is None else _remove(folder)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be changed: {error.strerror}") from error
     done = "installed" if given.remove is None else "removed"
     print_result(given, {done: list(map(str, paths))}, _text(done, paths, folder))
     return 0

@@ -35,7 +35,10 @@ def _read(path: Path, scripts: Scripts) -> None:
         except SyntaxError as error:
             raise UsageError(f"{path} is no Python: {error}") from error
         return
-    for one in sorted(path.rglob("*.py")):
+    found = sorted(path.rglob("*.py"))
+    if not found:
+        print(f"warning: {printable_lines(str(path))} has no script (*.py)", file=sys.stderr)
+    for one in found:
         try:
             source = read_whole(one, MOST_BYTES)
         except OSError as error:

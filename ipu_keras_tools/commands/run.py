@@ -7,7 +7,9 @@ import runpy
 import sys
 import tempfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ipu_keras.report.text import PlainTable, rendered
@@ -42,6 +44,7 @@ def _print(given: argparse.Namespace, folder: Path) -> None:
 
 def _run(given: argparse.Namespace) -> None:
     sys.argv = [given.script, *given.arguments]
+    sys.excepthook = partial(_show, given.script)
     if given.tf1:
         sys.argv = ["ipu-keras run --tf1", *sys.argv]
         run_as_tensorflow_1()
@@ -49,6 +52,15 @@ def _run(given: argparse.Namespace) -> None:
     # As Python does for a script: its own folder comes first, not that of this command.
     sys.path[0] = str(Path(given.script).resolve().parent)
     runpy.run_path(given.script, run_name="__main__")
+
+
+def _show(
+    script: str, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Shows what a script has raised as Python does, from the script's own lines on."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != script:
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 def _ask_for_reports(folder: str) -> None:

@@ -22,7 +22,7 @@ def run(given: argparse.Namespace) -> int:
     num_ipus = options.pop("num_ipus")
     table = io.StringIO()
     # The table would come before the JSON that a reader of `--json` expects alone.
-    with contextlib.redirect_stdout(table), refusals_as_usage_errors():
+    with refusals_as_usage_errors(), contextlib.redirect_stdout(table):
         found = ipu_keras.suggest_pipeline(model, num_ipus, *specs, **options)
     stages = [_stage(one) for one in found]
     names = [_layer(model, place, one) for place, one in enumerate(found)]

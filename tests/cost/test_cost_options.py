@@ -23,6 +23,7 @@ from ipu_keras.store.canonical_json import to_json
         ({"outlining": "x"}, "`outlining` must be True or False. Received: outlining='x'"),
         ({"recomputation": 1}, "`recomputation` must be True or False. .*recomputation=1"),
         ({"selection_order": "SNAKE"}, "a SelectionOrder, such as .*selection_order='SNAKE'"),
+        ({"num_ipus": 2048}, "must be at most 1024, those of the largest .* num_ipus=2048"),
         ({"pipeline": 3}, "`pipeline` must be a Pipeline, or None .* Received: pipeline=3"),
     ],
 )

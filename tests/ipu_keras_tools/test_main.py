@@ -106,7 +106,7 @@ def test_help_needs_no_tensorflow():
         ("diff empty.json empty.json", 2, "it must have schema 4. Received: None"),
         ("check broken.py", 2, "check: error: broken.py is no Python: "),
         ("run", 2, "the following arguments are required: script\n"),
-        ("run --json broken.py", 2, "--json is for --modelled"),
+        ("run --json empty.json", 2, "--json is for --modelled"),
         ("profile é.keras 8", 2, "There is no file '"),
         ("profile broken.keras 8", 2, "broken.keras is no zip archive"),
         ("profile keras:Model 8x", 2, "argument SPEC: must be a shape and type such as 32x784"),
@@ -125,6 +125,22 @@ def test_help_needs_no_tensorflow():
             2,
             "must be a number above 0 and at most 1. Received: '2'",
         ),
+        ("profile keras:Model 8 --num-ipus 2048", 2, "must be at most 1024. Received: '2048'"),
+        ("profile keras:Model 8 --num-replicas 9999999999", 2, "must be at most 2147483647"),
+        ("profile keras:Model 8x0", 2, "must be a shape with at least one element along each"),
+        ("profile broken.py:net 8", 2, "profile: error: broken.py is no Python: "),
+        ("profile unreadable.py:net 8", 2, "error: unreadable.py cannot be read: Input/output er"),
+        ("profile broken.h5 8", 2, "broken.h5 is no HDF5 file, as `model.save('broken.h5')`"),
+        (f"profile {'a' * 256}.keras 8", 2, "profile: error: There is no file 'aaa"),
+        (f"run {'a' * 256}", 2, "run: error: There is no script 'aaa"),
+        (f"aliases --install {'a' * 256}", 2, "aa is no folder. Make it"),
+        ("run broken.py", 2, "run: error: broken.py is no Python: "),
+        ("diff a.json b.json --max-growth nan", 2, "must be a finite number. Received: 'nan'"),
+        (
+            "report keras:Model 8 --html page --text ./page",
+            2,
+            "each form needs a file of its own. Received: page, ./page",
+        ),
         ("suggest-pipeline keras:Model 8 --num-ipus 1", 2, "must be an integer, 2 or more"),
         ("suggest-pipeline broken.onnx 8 --num-ipus 2", 2, "takes no ONNX model"),
         ("report keras:Model 8", 2, "say what to write, with one of --html, --text, --per"),
@@ -135,8 +151,9 @@ def test_help_needs_no_tensorflow():
 def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, said):
     """Nor does it need a terminal: what it says in a pipe has no colours."""
     (tmp_path / "empty.json").write_text("{}")
-    for name in ("broken.py", "broken.keras", "broken.onnx"):
+    for name in ("broken.py", "broken.keras", "broken.h5", "broken.onnx"):
         (tmp_path / name).write_text("def f(:")
+    (tmp_path / "unreadable.py").symlink_to("/proc/self/mem")
     program = (
         "import sys; from ipu_keras_tools.main import main\n"
         "try: code = main(sys.argv[1:])\n"
@@ -289,6 +306,50 @@ class TestProfile:
         assert message in error
         # Keras writes in bold, which files would keep.
         assert "\x1b" not in error
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("models:broken", "RuntimeError: the maker broke"),
+            ("models:ends", "SystemExit: 0"),
+            ("models:divided", "ZeroDivisionError: integer division or modulo by zero"),
+        ],
+    )
+    def test_what_users_code_raises_is_shown_with_their_lines_only(
+        self, folder, capsys, name, message
+    ):
+        """Nor is it taken for the answer that a step does not fit, or that all is well."""
+        with open("models.py", "a") as file:
+            file.write(BROKEN)
+        assert main(["profile", name, "8x64"]) == 2
+        first, place, *code = capsys.readouterr().err.splitlines()
+        assert first == f"ipu-keras profile: error: SUBJECT has raised {message}"
+        assert place.startswith(f'  File "{folder}/models.py", line ')
+        assert all(line.startswith("    ") for line in code)
+
+    def test_what_users_code_prints_is_no_answer(self, folder, capsys):
+        with open("models.py", "a") as file:
+            file.write(BROKEN)
+        assert main(["profile", "models:printing", "8x64", "--json"]) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["name"] == "net.predict"
+        assert said.err == "printed\n"
+
+
+BROKEN = """
+def broken():
+    raise RuntimeError("the maker broke")
+
+def ends(x):
+    raise SystemExit(0)
+
+def divided(x):
+    return x / (1 // 0)
+
+def printing():
+    print("printed")
+    return keras.Sequential([keras.Input((64,)), keras.layers.Dense(2)], name="net")
+"""
 
 
 def test_what_if(folder, capsys):
@@ -473,6 +534,23 @@ class TestOutput:
             assert "| io_tiles." in text or r"\xe9.py:2:1: ValueError: Argument(s) not rec" in text
 
 
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        ("KeyboardInterrupt", 130, "ipu-keras profile: interrupted\n"),
+        # What is wrong in the package is no answer either, and its place is of use.
+        ("LookupError('in ours')", 2, "\nLookupError: in ours\n"),
+    ],
+)
+def test_what_ends_a_command(monkeypatch, capsys, raised, code, said):
+    def run(given):
+        raise eval(raised)
+
+    monkeypatch.setattr("ipu_keras_tools.commands.profile.run", run)
+    assert main(["profile", "keras:Model", "8"]) == code
+    assert capsys.readouterr().err.endswith(said)
+
+
 class TestInfo:
     def test_the_listing_is_that_of_the_documents(self, capsys):
         lines = run(capsys, "info", "-l")[1].splitlines()
@@ -608,6 +686,21 @@ class TestRun:
         Path("breaks.py").write_text("raise BrokenPipeError('mine')")
         with pytest.raises(BrokenPipeError, match="mine"):
             main(["run", "breaks.py"])
+
+    def test_what_a_script_raises_is_shown_from_its_own_lines_on(self, script, capsys, monkeypatch):
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+        Path("raises.py").write_text("def f(): return {}[3]\nf()")
+        with pytest.raises(KeyError) as raised:
+            main(["run", "raises.py"])
+        sys.excepthook(raised.type, raised.value, raised.value.__traceback__)
+        assert [line for line in capsys.readouterr().err.splitlines() if "^" not in line] == [
+            "Traceback (most recent call last):",
+            '  File "raises.py", line 2, in <module>',
+            "    f()",
+            '  File "raises.py", line 1, in f',
+            "    def f(): return {}[3]",
+            "KeyError: 3",
+        ]
 
     def test_refusals(self, script, capsys, monkeypatch):
         monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", "[3]")

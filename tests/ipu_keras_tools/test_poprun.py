@@ -122,6 +122,14 @@ def test_output_that_nobody_reads_ends_all(tmp_path):
         time.sleep(0.05)
 
 
+def test_interrupted(monkeypatch, capsys):
+    def run(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(poprun, "launched", run)
+    assert (main(["true"]), capsys.readouterr().err) == (130, "poprun: interrupted\n")
+
+
 def is_running(process):
     """Whether a process is there, and has not ended without anybody asking how."""
     try:
@@ -144,6 +152,8 @@ def test_options_of_machines_are_named(capsys):
         (["--num-instances", "2", "--num-replicas", "3", "x"], "must be a multiple of --num-inst"),
         (["--host", "other", "x"], "all instances run on this machine"),
         (["--num-instances", "2"], "say what to run"),
+        (["--only-output-from-instance", "2", "-n", "2", "x"], "must be 0 to 1, as --num-inst"),
+        (["--mpi-local-args", '"a', "x"], "split into words as by a shell. Received: '' and '\"a'"),
         (["--num-instances", "0", "x"], "must be a positive integer. Received: '0'"),
     ],
 )

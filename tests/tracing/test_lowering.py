@@ -113,6 +113,12 @@ def test_arguments_that_would_crash_xla(given, text):
         lower(concrete)
 
 
+def test_a_shape_that_xla_cannot_count():
+    concrete = trace(lambda x: x * 2.0, tf.TensorSpec((2**31 - 1, 2**31 - 1)))
+    with pytest.raises(LoweringError, match="overflow in static extent product"):
+        lower(concrete)
+
+
 def test_a_variable_without_a_value():
     """XLA would make one of no type, and whoever reads it would be told that instead."""
     variable = UninitializedVariable(shape=(3,), dtype=tf.float32, name="weight")

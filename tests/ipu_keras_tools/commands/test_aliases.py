@@ -108,3 +108,11 @@ def test_a_command_elsewhere_on_the_path_is_not_shadowed(folder, tmp_path, monke
 def test_a_folder_that_is_not_there(tmp_path, capsys):
     assert main(["aliases", "--install", str(tmp_path / "bin")]) == 2
     assert f"{tmp_path / 'bin'} is no folder. Make it" in capsys.readouterr().err
+    # A variable of the shell that is not set.
+    assert main(["aliases", "--install", ""]) == 2
+    assert "'' is no folder. Make it" in capsys.readouterr().err
+
+
+def test_a_folder_in_which_nothing_can_be_written(capsys):
+    assert main(["aliases", "--install", "/proc"]) == 2
+    assert "error: /proc/gc-info cannot be changed: No such" in capsys.readouterr().err

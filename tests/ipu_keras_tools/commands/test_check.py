@@ -85,6 +85,8 @@ def test_a_folder_with_what_cannot_be_read(tmp_path, monkeypatch, capsys):
     assert last.startswith("2 of 3 will fail; reasons: 2; ")
     warned = [line.partition(" is left out: ")[0] for line in errors.splitlines()]
     assert warned == ["warning: folder.py", "warning: link.py", "warning: pipe.py"]
+    assert main(["check", "folder.py"]) == 0
+    assert capsys.readouterr().err == "warning: folder.py has no script (*.py)\n"
     # What is named is waited for, as a shell's `<(command)` is a pipe; a device has no end.
     writer = threading.Thread(target=lambda: (tmp_path / "pipe.py").write_text("x = 1"))
     writer.start()
@@ -181,6 +183,8 @@ def test_scripts_of_tensorflow_1():
         "import keras\nm = keras.Sequential()\nm.own = 3\nprint(m.own)",
         "import keras\nm = keras.Sequential()\nsetattr(m, name(), 3)\nprint(m.own)",
         "import keras\nm = keras.Sequential()\nif hasattr(m, 'own'): print(m.own)",
+        "import keras\no = keras.optimizers.SGD()\nprint(o.lr if hasattr(o, 'lr') else o.name)",
+        "import keras\nif hasattr(keras.backend, 'get_value'): keras.backend.get_value(3)",
         "import keras, other\nclass A(other.Mixin, keras.Model): pass\nprint(A().own)",
         "import keras, other\n@other.made\nclass A(keras.Model): pass\nprint(A().own)",
         "import keras\nclass A(keras.Model):\n  @property\n  def own(self): pass\nprint(A().own)",
