@@ -182,20 +182,31 @@ def _dimensions(convolution: Convolution) -> Iterator[tuple[int, int, int]]:
     yield from zip(convolution.input_field, convolution.kernel, convolution.field, strict=True)
 
 
-def _combined(target: Target, form: ConvolutionForm) -> ConvolutionForm:
-    """Returns the form with groups joined until they fill the matrix unit."""
+def _combined(target: Target, form: ConvolutionForm) -> Iterator[ConvolutionForm]:
+    """Yields the form with groups joined until they fill a part of the matrix unit, or all of it.
+
+    Groups of zeros make those whole that are left over (poplin, `combineConvGroups`).
+    """
     convolution = form.convolution
     unit = vertices.channels_per_unit(convolution.dtype)
+    widths = [unit // height for height in reversed(_HEIGHTS)]
     if target.sdk < _FIRST_THAT_FILLS_UNITS:
-        unit = unit // 4 if form.in_channels <= unit // 8 else form.in_channels
-    factor = math.gcd(convolution.groups, max(1, unit // form.in_channels))
-    if factor == 1:
-        return form
-    # The weights between different groups are zero.
-    combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
-    atom = element_bytes(convolution.dtype)
-    copies = (*form.copies, (weight_bytes(combined), atom))
-    return ConvolutionForm(form.method, combined, (*form.transforms, "combine groups"), copies)
+        widths = [unit // 4] if form.in_channels <= unit // 8 else []
+    for factor in dict.fromkeys(width // form.in_channels for width in widths):
+        if factor < 2:
+            continue
+        groups = ceil_divide(convolution.groups, factor)
+        # The weights between different groups are zero.
+        combined = dataclasses.replace(
+            convolution,
+            groups=groups,
+            in_channels=groups * factor * form.in_channels,
+            out_channels=groups * factor * form.out_channels,
+        )
+        atom = element_bytes(convolution.dtype)
+        copies = (*form.copies, (weight_bytes(combined), atom))
+        transforms = (*form.transforms, "combine groups")
+        yield ConvolutionForm(form.method, combined, transforms, copies)
 
 
 def _padded(target: Target, form: ConvolutionForm, grain: int) -> ConvolutionForm:
@@ -264,7 +275,7 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionFo
     plain = ConvolutionForm("horizontal mac", convolution)
     bases = [plain]
     if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
-        bases.append(_combined(target, plain))
+        bases += _combined(target, plain)
     bases.append(_flattened_to_channels(plain))
     # What changes nothing is the plain form again.
     for base in dict.fromkeys(bases):

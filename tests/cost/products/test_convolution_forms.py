@@ -103,14 +103,32 @@ def test_one_input_channel():
 def test_narrow_groups_are_joined():
     convolution = Convolution(1, (10,), (1,), 32 * 2, 64, groups=32)
     narrow, joined = ((10 * 64 * 2 * 8, 4),), ((16 * 64 * 2, 2),)
+    four, eight = ((4 * 64 * 2, 2), (10 * 64 * 2 * 4, 8)), ((8 * 64 * 2, 2), (10 * 64 * 2 * 2, 16))
+    some = ("combine groups", "pad channels")
     assert forms(GC200, convolution) == [
         ("amp 1x1", (1,), 2, ("pad channels",), narrow),
         ("amp 1x1", (1,), 2, ("pad channels", "swap operands"), narrow),
+        # Two groups of 2 channels fill a quarter of the unit, four a half of it.
+        ("amp 1x1", (1,), 4, some, four),
+        ("amp 1x1", (1,), 4, (*some, "swap operands"), four),
+        ("amp 1x1", (1,), 8, some, eight),
+        ("amp 1x1", (1,), 8, (*some, "swap operands"), eight),
         # Eight groups of 2 channels fill the unit: 16 channels for each of 64 outputs.
         ("amp 1x1", (1,), 16, ("combine groups",), joined),
         ("amp 1x1", (1,), 16, ("combine groups", "swap operands"), joined),
         ("horizontal mac", (1,), 2, (), ()),
     ]
+
+
+def test_groups_that_are_left_over_are_joined_with_zeros():
+    odd = Convolution(1, (10, 10), (4, 3), 33, 66, groups=33, dtype="float32")
+    joined = dict.fromkeys(
+        (form.in_channels, form.out_channels, form.convolution.groups)
+        for form in forms_of(GC200, odd)
+        if form.transforms == ("combine groups",)
+    )
+    # Of one channel for two, two groups, four or eight are one.
+    assert list(joined) == [(2, 4, 17), (4, 8, 9), (8, 16, 5)]
 
 
 def test_groups_and_zeros_of_1_0():
