@@ -14,6 +14,7 @@ from ipu_keras.machine.target import Target
 _HEIGHTS = (1, 2, 4)
 # Releases of poplibs: joining groups until they fill the unit, and the vertex for one channel.
 _FIRST_THAT_FILLS_UNITS = 1.1
+_FIRST_WITH_SLIC = 1.1
 _FIRST_WITH_VERTICAL_MAC = 1.4
 
 
@@ -323,8 +324,7 @@ def _has_vertical_mac(target: Target, form: ConvolutionForm) -> bool:
 
 
 def _has_slic(target: Target, convolution: Convolution) -> bool:
-    # The instruction came with the second generation's sixteen units.
-    has_instruction = target.conv_units["float16", "float16"] >= 16
+    has_instruction = target.sdk >= _FIRST_WITH_SLIC
     is_dense = math.prod(convolution.input_dilations + convolution.kernel_dilations) == 1
     # Larger groups of channels are the matrix unit's.
     is_narrow = convolution.in_channels // convolution.groups <= vertices.SLIC_CHANNELS

@@ -201,7 +201,7 @@ def test_inputs_and_outputs_of_a_short_field_become_channels():
     ("target", "options"),
     [
         (GC2, {}),
-        (GC200, {"dtype": "float32"}),
+        (GC2.with_sdk(2.0), {"dtype": "float32"}),
         (GC200, {"in_channels": 5}),
         (GC200, {"kernel": (3, 1)}),
         (GC200, {"strides": (1, 3)}),

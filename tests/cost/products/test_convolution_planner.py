@@ -13,7 +13,8 @@ from ipu_keras.cost.products.convolution_planner import plan
 from ipu_keras.cost.products.convolutions import Convolution, matmul
 from ipu_keras.machine.target import TARGETS, Confidence
 
-GC2, GC200 = TARGETS["gc2"].with_numbers(sdk=2.0), TARGETS["gc200"]
+V1, GC200 = TARGETS["gc2"], TARGETS["gc200"]
+GC2 = V1.with_numbers(sdk=2.0)
 
 
 def test_golden_on_one_tile():
@@ -255,12 +256,14 @@ def test_without_enough_memory_the_smallest_plan_is_taken():
         (Convolution(8, (56, 56), (3, 3), 64, 64), GC2, "amp nx1", ()),
         (Convolution(8, (56, 56), (1, 1), 64, 64), GC2, "amp 1x1", ()),
         # Three channels would leave most of the matrix unit idle.
-        (Convolution(8, (224, 224), (3, 3), 3, 64), GC2, "amp 1x1", ("expand", "pad channels")),
-        # The instruction for few channels came with the second generation.
+        (Convolution(8, (224, 224), (3, 3), 3, 64), V1, "amp 1x1", ("expand", "pad channels")),
+        (Convolution(8, (224, 224), (3, 3), 3, 64), GC2, "slic", ("pad channels",)),
+        # The instruction for few channels came with release 1.1.
         (Convolution(8, (28, 28), (3, 3), 128, 128, 32), GC200, "slic", ()),
         (Convolution(8, (28, 28), (3, 3), 128, 128, 128), GC200, "slic", ()),
+        (Convolution(8, (28, 28), (3, 3), 128, 128, 32), GC2, "slic", ()),
         # Four rows of the kernel fill the unit with four channels each.
-        (Convolution(8, (28, 28), (3, 3), 128, 128, 32), GC2, "amp nx1", ()),
+        (Convolution(8, (28, 28), (3, 3), 128, 128, 32), V1, "amp nx1", ()),
         # Samples and positions are the channels of a pointwise weight gradient.
         (weight_gradient(Convolution(16, (56, 56), (1, 1), 64, 64)), GC2, "amp 1x1", ("expand",)),
         (matmul(1, 1000, 1, 5, "float32"), GC2, "outer product", ()),
@@ -291,7 +294,7 @@ FORWARD = Convolution(8, (56, 56), (3, 3), 64, 64)
         # Forward ones were, without groups and of channels that fill the unit.
         (data_gradient(STRIDED), MEASURED, Confidence.DERIVED),
         (Convolution(8, (28, 28), (3, 3), 512, 512, 32), MEASURED, Confidence.DERIVED),
-        (Convolution(8, (224, 224), (3, 3), 3, 64), MEASURED, Confidence.DERIVED),
+        (Convolution(8, (224, 224), (7, 7), 3, 64, strides=(4, 4)), MEASURED, Confidence.DERIVED),
         (matmul(1, 1000, 1, 5, "float32"), MEASURED, Confidence.DERIVED),
     ],
 )
