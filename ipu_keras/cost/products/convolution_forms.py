@@ -251,12 +251,13 @@ def _on_matrix_unit(target: Target, form: ConvolutionForm) -> Iterator[Convoluti
         flat_form = dataclasses.replace(padded, method="amp 1x1", convolution=flat)
         yield from (flat_form, _swapped(flat_form))
         return
-    # Inputs of the unit may be those of several rows of the kernel, with fewer channels each.
-    heights = _HEIGHTS if convolution.kernel_rows > 1 else _HEIGHTS[:1]
+    # Inputs of the unit may be those of several rows of the kernel, with fewer channels each: of 24
+    # halves, 8 of two rows need no zeros. Whole groups of channels fill the unit with one row.
+    is_ragged = form.in_channels % unit != 0
+    heights = _HEIGHTS if convolution.kernel_rows > 1 and is_ragged else _HEIGHTS[:1]
     for height in heights:
-        if height == 1 or form.in_channels <= unit // height:
-            padded = _padded(target, form, unit // height)
-            yield dataclasses.replace(padded, method="amp nx1", kernel_height=height)
+        padded = _padded(target, form, unit // height)
+        yield dataclasses.replace(padded, method="amp nx1", kernel_height=height)
 
 
 def _swapped(form: ConvolutionForm) -> ConvolutionForm:

@@ -461,7 +461,8 @@ def compare_and_swap(
 
     Source: poplibs, popopsCycleEstimators, CompareAndSwapAtDistance. Floats with a value are
     written by hand, the rest is compiled; that a further value takes as long as the first is
-    guessed. A worker has so many runs of pairs that lie next to each other, its work list one entry.
+    guessed. A worker has so many runs of pairs that lie next to each other, and its work list one
+    entry.
 
     Example:
 

@@ -50,15 +50,32 @@ def test_golden_few_channels():
             ("expand", "pad channels", "swap operands"),
             (((1728 + 432) * 32 / 27, 6),),
         ),
-        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16; they fit no two rows.
-        ("amp nx1", (3, 1), 9, ("expand", "pad channels"), (((864 + 432) * 16 / 9, 6),)),
+        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16, twice 8 or three times 4.
+        *(
+            ("amp nx1", (3, 1), 9, ("expand", "pad channels"), (((864 + 432) * filled / 9, 6),))
+            for filled in (16, 16, 12)
+        ),
         ("horizontal mac", (3, 3), 3, (), ()),
         # The short unit takes four channels.
         ("slic", (3, 3), 3, ("pad channels",), ((576, 6),)),
     ]
     # 1.0 estimates zeros of rows wrongly, but has them.
     heights = [form.kernel_height for form in forms_of(GC2, convolution)]
-    assert heights == [1, 2, 4, 1, 1, 1, 1]
+    assert heights == [1, 2, 4, 1, 1, 1, 2, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("channels", "heights"),
+    # A height whose channels need no zeros has no copy; whole groups of 16 have one height.
+    [(24, {1: 32, 2: 0, 4: 0}), (20, {1: 32, 2: 24, 4: 0}), (32, {1: 0})],
+)
+def test_several_rows_of_ragged_channels(channels, heights):
+    found = {
+        form.kernel_height: sum(num_bytes for num_bytes, _ in form.copies)
+        for form in forms_of(GC200, Convolution(1, (1, 1), (3, 3), channels, 8))
+        if form.method == "amp nx1" and "expand" not in form.transforms
+    }
+    assert found == {height: 9 * 2 * filled for height, filled in heights.items()}
 
 
 def test_flat_where_the_kernel_has_one_element():
