@@ -142,7 +142,7 @@ def test_memory_of_branches_by_pencil_and_paper():
         "if/branch0/sorted",
         "y",
     ]
-    # What arrives: eight parts; the pairs of a step of the sort, of two keys each; nothing in place.
+    # What arrives: eight parts; the pairs of a step of the sort, each of two keys; else nothing.
     arriving = [cost.message_bytes for cost in model.costs]
     assert arriving == [1024, 0, 0, 128, 0]
     # x, and of the copies first all, then one more, then that one; x and the sorted; this alone.
