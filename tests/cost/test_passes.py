@@ -142,9 +142,9 @@ def test_memory_of_branches_by_pencil_and_paper():
         "if/branch0/sorted",
         "y",
     ]
-    # What arrives: eight parts; nothing of rows that tiles have whole, nor in place.
+    # What arrives: eight parts; the pairs of a step of the sort, each of two keys; else nothing.
     arriving = [cost.message_bytes for cost in model.costs]
-    assert arriving == [1024, 0, 0, 0, 0]
+    assert arriving == [1024, 0, 0, 128, 0]
     # x, and of the copies first all, then one more, then that one; x and the sorted; this alone.
     values = [128 + 1024, 128 + 1024 + 128, 128 + 128, 128 + 128, 128]
     live = [1472 * (here + more) for here, more in zip(values, arriving, strict=True)]
@@ -154,12 +154,12 @@ def test_memory_of_branches_by_pencil_and_paper():
     # v is there all the time, though nobody reads it in the branch that counts.
     assert model.memory.bytes_by_category["variables"] == 1472 * 128
     # Time is that of the sort and of `y`; the code is that of all: four types of vertices, four
-    # compute sets and the end of a branch, and one exchange.
+    # compute sets and the end of a branch, and two exchanges.
     assert model.compute_cycles == model.costs[3].cycles + model.costs[4].cycles
     categories = model.memory.bytes_by_category
     assert categories["vertex_code"] == 1472 * 512 * 4
     assert categories["control_code"] == 1472 * 24 * 5
-    assert categories["exchange_code"] == 1472 * 48
+    assert categories["exchange_code"] == 1472 * 2 * 48
 
 
 def test_the_document_has_the_passes_in_their_order():

@@ -38,6 +38,11 @@ GROUPS, BATCH, KERNEL, IN, OUT, SERIAL_IN, SERIAL_OUT, FIELD = range(8)
 _EMPTY_COMPUTE_SETS = 5
 _FIRST_WITHOUT_EMPTY_COMPUTE_SETS = 3.0
 
+# What is rearranged is copied once on its tile from this release on, whatever its pieces are: so
+# poplibs' benchmarks of 2.0 have it, for few bytes and for many. Layers that were measured with 1.0
+# take two copies of pieces that are no words.
+_FIRST_THAT_COPIES_ONCE = 1.1
+
 # Partials of fewer tiles than these are summed in one stage, or in two; more take three (poplibs,
 # getMultiStageReducePlan).
 _DEPTHS_OF_STAGES = (2, 16, 125)
@@ -405,9 +410,9 @@ def _copy_cycles(target: Target, form: ConvolutionForm, num_tiles: int) -> float
     for num_bytes, together in form.copies:
         local = num_bytes / num_tiles
         copy = rearrange(target, num_bytes=math.ceil(local), atom_bytes=math.gcd(together, 8))
-        # The exchange moves words of four bytes: what is smaller is arranged into
-        # words where it comes from, and out of them where it goes.
-        num_copies = 1 if together % 4 == 0 else 2
+        # The exchange moves words of four bytes: 1.0 arranges what is smaller into words where it
+        # comes from, and out of them where it goes.
+        num_copies = 2 if together % 4 and target.sdk < _FIRST_THAT_COPIES_ONCE else 1
         cycles += num_copies * (target.launch_cycles + copy.cycles)
         cycles += float(_phase(target, np.asarray(local / target.exchange_bytes)))
     return cycles

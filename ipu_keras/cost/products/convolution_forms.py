@@ -14,6 +14,7 @@ from ipu_keras.machine.target import Target
 _HEIGHTS = (1, 2, 4)
 # Releases of poplibs: joining groups until they fill the unit, and the vertex for one channel.
 _FIRST_THAT_FILLS_UNITS = 1.1
+_FIRST_WITH_SLIC = 1.1
 _FIRST_WITH_VERTICAL_MAC = 1.4
 
 
@@ -182,20 +183,31 @@ def _dimensions(convolution: Convolution) -> Iterator[tuple[int, int, int]]:
     yield from zip(convolution.input_field, convolution.kernel, convolution.field, strict=True)
 
 
-def _combined(target: Target, form: ConvolutionForm) -> ConvolutionForm:
-    """Returns the form with groups joined until they fill the matrix unit."""
+def _combined(target: Target, form: ConvolutionForm) -> Iterator[ConvolutionForm]:
+    """Yields the form with groups joined until they fill a part of the matrix unit, or all of it.
+
+    Groups of zeros make those whole that are left over (poplin, `combineConvGroups`).
+    """
     convolution = form.convolution
     unit = vertices.channels_per_unit(convolution.dtype)
+    widths = [unit // height for height in reversed(_HEIGHTS)]
     if target.sdk < _FIRST_THAT_FILLS_UNITS:
-        unit = unit // 4 if form.in_channels <= unit // 8 else form.in_channels
-    factor = math.gcd(convolution.groups, max(1, unit // form.in_channels))
-    if factor == 1:
-        return form
-    # The weights between different groups are zero.
-    combined = dataclasses.replace(convolution, groups=convolution.groups // factor)
-    atom = element_bytes(convolution.dtype)
-    copies = (*form.copies, (weight_bytes(combined), atom))
-    return ConvolutionForm(form.method, combined, (*form.transforms, "combine groups"), copies)
+        widths = [unit // 4] if form.in_channels <= unit // 8 else []
+    for factor in dict.fromkeys(width // form.in_channels for width in widths):
+        if factor < 2:
+            continue
+        groups = ceil_divide(convolution.groups, factor)
+        # The weights between different groups are zero.
+        combined = dataclasses.replace(
+            convolution,
+            groups=groups,
+            in_channels=groups * factor * form.in_channels,
+            out_channels=groups * factor * form.out_channels,
+        )
+        atom = element_bytes(convolution.dtype)
+        copies = (*form.copies, (weight_bytes(combined), atom))
+        transforms = (*form.transforms, "combine groups")
+        yield ConvolutionForm(form.method, combined, transforms, copies)
 
 
 def _padded(target: Target, form: ConvolutionForm, grain: int) -> ConvolutionForm:
@@ -239,12 +251,13 @@ def _on_matrix_unit(target: Target, form: ConvolutionForm) -> Iterator[Convoluti
         flat_form = dataclasses.replace(padded, method="amp 1x1", convolution=flat)
         yield from (flat_form, _swapped(flat_form))
         return
-    # Inputs of the unit may be those of several rows of the kernel, with fewer channels each.
-    heights = _HEIGHTS if convolution.kernel_rows > 1 else _HEIGHTS[:1]
+    # Inputs of the unit may be those of several rows of the kernel, with fewer channels each: of 24
+    # halves, 8 of two rows need no zeros. Whole groups of channels fill the unit with one row.
+    is_ragged = form.in_channels % unit != 0
+    heights = _HEIGHTS if convolution.kernel_rows > 1 and is_ragged else _HEIGHTS[:1]
     for height in heights:
-        if height == 1 or form.in_channels <= unit // height:
-            padded = _padded(target, form, unit // height)
-            yield dataclasses.replace(padded, method="amp nx1", kernel_height=height)
+        padded = _padded(target, form, unit // height)
+        yield dataclasses.replace(padded, method="amp nx1", kernel_height=height)
 
 
 def _swapped(form: ConvolutionForm) -> ConvolutionForm:
@@ -264,7 +277,7 @@ def forms_of(target: Target, convolution: Convolution) -> Iterator[ConvolutionFo
     plain = ConvolutionForm("horizontal mac", convolution)
     bases = [plain]
     if convolution.groups > 1 and plain.in_channels < vertices.channels_per_unit(convolution.dtype):
-        bases.append(_combined(target, plain))
+        bases += _combined(target, plain)
     bases.append(_flattened_to_channels(plain))
     # What changes nothing is the plain form again.
     for base in dict.fromkeys(bases):
@@ -312,8 +325,7 @@ def _has_vertical_mac(target: Target, form: ConvolutionForm) -> bool:
 
 
 def _has_slic(target: Target, convolution: Convolution) -> bool:
-    # The instruction came with the second generation's sixteen units.
-    has_instruction = target.conv_units["float16", "float16"] >= 16
+    has_instruction = target.sdk >= _FIRST_WITH_SLIC
     is_dense = math.prod(convolution.input_dilations + convolution.kernel_dilations) == 1
     # Larger groups of channels are the matrix unit's.
     is_narrow = convolution.in_channels // convolution.groups <= vertices.SLIC_CHANNELS

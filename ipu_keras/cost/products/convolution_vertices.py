@@ -316,8 +316,10 @@ def slic(
     if stride not in (1, 2):
         raise ValueError(f"SLIC has strides of 1 and 2. Received: stride={stride}")
     workers = target.num_workers
-    # Sums in float32 have only half of the chains, so every row takes two passes.
-    passes = 1 if partials_dtype == "float16" else 2
+    # Sums in float32 have only half of the chains, as have all with eight units: so every row takes
+    # two passes.
+    has_all_chains = target.conv_units["float16", partials_dtype] >= 16
+    passes = 1 if has_all_chains else 2
     windows = kernel_rows * ceil_divide(kernel_columns, SLIC_KERNEL_WIDTH)
     elements = ceil_divide(field_elements, workers)
     segments = row_segments(elements, row_elements)

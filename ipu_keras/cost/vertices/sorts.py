@@ -1,7 +1,7 @@
-"""Costs sorting, and finding the largest, on the tiles of an IPU: a guess.
+"""Costs sorting, and finding the largest, on the tiles of an IPU.
 
-No library of Poplar publishes cycles of a sort. Counted is a bitonic network, as popops has it:
-passes over pairs of elements whose distance is a power of two.
+popops sorts by a bitonic network: steps over pairs of elements whose distance is a power of two.
+The pairs of each step are spread over all tiles anew, so that an exchange comes before each.
 """
 
 import math
@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ipu_keras.cost.flat.compute_sets import ComputeSet
-from ipu_keras.cost.flat.layouts import num_tiles_of
+from ipu_keras.cost.flat.layouts import elements_per_tile, num_tiles_of
 from ipu_keras.cost.tile import vertices
 from ipu_keras.cost.tile.cost import Cost, divided_cost
+from ipu_keras.cost.tile.vertex_rates import element_named
 from ipu_keras.cost.vertices.context import CostContext
 from ipu_keras.ir import TensorSpec, num_elements
 from ipu_keras.machine.target import Target
 
 
 @dataclass(frozen=True)
-class _SortingPass:
+class _SortingStep:
     """Comparisons of elements that lie so far apart, among so many elements of one sort."""
 
     num_elements: int
@@ -44,74 +45,59 @@ def cost_of_sort(one: ComputeSet, context: CostContext) -> Cost:
 def sort_cost(
     target: Target, *, operands: Sequence[TensorSpec], axis: int, num_largest: int | None = None
 ) -> Cost:
-    """Costs the fastest way to divide sorts along an axis among tiles.
+    """Costs sorts along an axis.
 
     Operands are the keys and what goes with them; `num_largest` is `None` if all are wanted.
     """
-    keys = operands[0]
+    keys = _keys_of(operands[0])
     length = max(keys.shape[axis], 1)
-    num_sorts = max(num_elements(keys) // length, 1)
-    tiles = num_tiles_of(keys, target)
-    is_apart = math.prod(keys.shape[axis + 1 :]) > 1
-    passes = _passes(length, num_largest)
-    most = min(max(tiles // num_sorts, 1), length)
-    ways = [
-        _cycles(target, operands, passes, parts, math.ceil(num_sorts * parts / tiles), is_apart)
-        # Fewer tiles need fewer exchanges, more compare less: neither is always faster.
-        for parts in (1 << exponent for exponent in range(most.bit_length()))
-    ]
-    return min(ways, key=lambda way: way.cycles)
+    num_sorts = num_elements(keys) // length
+    steps = _steps(length, num_largest) if num_sorts else []
+    item = sum(spec.nbytes for spec in (keys, *operands[1:])) // max(num_elements(keys), 1)
+    compute, moved = 0, []
+    for one in steps:
+        pairs = math.ceil(num_sorts * (one.num_elements // 2) / target.num_tiles)
+        compute += vertices.compare_and_swap(
+            target,
+            dtype=keys.dtype,
+            num_pairs=pairs,
+            num_runs=math.ceil(pairs / target.num_workers / one.distance),
+            num_values=len(operands) - 1,
+        ).cycles
+        moved.append(2 * pairs * item)
+    num_casts = 0
+    if steps and keys is not operands[0]:
+        num_casts, given = 2, operands[0].dtype
+        size = elements_per_tile(keys, target)
+        for source, made in ((given, keys.dtype), (keys.dtype, given)):
+            compute += vertices.cast(
+                target, from_dtype=source, to_dtype=made, num_elements=size
+            ).cycles
+    return divided_cost(
+        target, cycles=compute, num_compute_sets=len(steps) + num_casts, moved=moved
+    )
 
 
-def _passes(length: int, num_largest: int | None) -> list[_SortingPass]:
-    """Returns the passes of a network for so many elements."""
+def _keys_of(given: TensorSpec) -> TensorSpec:
+    """Returns what is compared: popops casts halves to `"float32"` first."""
+    is_half = element_named(given.dtype).kind == "float16"
+    return TensorSpec(given.shape, "float32") if is_half else given
+
+
+def _steps(length: int, num_largest: int | None) -> list[_SortingStep]:
+    """Returns the steps of a network for so many elements."""
     depth = (length - 1).bit_length()
-    # All are sorted by merging runs, each pass of a merge at half the distance of the one
+    # All are sorted by merging runs, each step of a merge at half the distance of the one
     # before. For the largest, runs of their number are sorted; then the larger halves of two
     # runs make one, which is sorted again by a merge, until one is left.
     runs = depth if num_largest is None else min((num_largest - 1).bit_length(), depth)
-    passes = [
-        _SortingPass(length, 1 << exponent)
+    steps = [
+        _SortingStep(length, 1 << exponent)
         for merged in range(runs)
         for exponent in range(merged, -1, -1)
     ]
     for _ in range(depth - runs):
-        passes.append(_SortingPass(length, 1 << runs))
+        steps.append(_SortingStep(length, 1 << runs))
         length = math.ceil(length / 2)
-        passes += [_SortingPass(length, 1 << exponent) for exponent in range(runs - 1, -1, -1)]
-    return passes
-
-
-def _cycles(
-    target: Target,
-    operands: Sequence[TensorSpec],
-    passes: Sequence[_SortingPass],
-    parts: int,
-    num_sorts: int,
-    is_apart: bool,
-) -> Cost:
-    """Costs the passes with each sort on `parts` tiles, of which one has `num_sorts` at most."""
-    keys = operands[0]
-    item = sum(spec.nbytes for spec in operands) // max(num_elements(keys), 1)
-    largest = num_sorts * math.ceil(passes[0].num_elements / parts) if passes else 0
-    lies_so = largest == math.ceil(num_elements(keys) / num_tiles_of(keys, target))
-    moved = [] if lies_so and not is_apart else [largest * item]
-    compute, num_compute_sets = 0, 0
-    for one in passes:
-        block = math.ceil(one.num_elements / parts)
-        # Passes between elements of one tile need no exchange, and run in the compute set
-        # before.
-        is_remote = one.distance >= block
-        # Of pairs on one tile, both are compared and change places or not; of others, each tile
-        # receives the other's part, and keeps the smaller or the larger of each pair.
-        compute += vertices.sort_pass(
-            target,
-            dtype=keys.dtype,
-            num_pairs=num_sorts * (block if is_remote else math.ceil(block / 2)),
-            num_selections=len(operands) * (1 if is_remote else 2),
-        ).cycles
-        if is_remote:
-            moved.append(num_sorts * block * item)
-        if is_remote or not num_compute_sets:
-            num_compute_sets += 1
-    return divided_cost(target, cycles=compute, num_compute_sets=num_compute_sets, moved=moved)
+        steps += [_SortingStep(length, 1 << exponent) for exponent in range(runs - 1, -1, -1)]
+    return steps

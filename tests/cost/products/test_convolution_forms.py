@@ -50,15 +50,32 @@ def test_golden_few_channels():
             ("expand", "pad channels", "swap operands"),
             (((1728 + 432) * 32 / 27, 6),),
         ),
-        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16; they fit no two rows.
-        ("amp nx1", (3, 1), 9, ("expand", "pad channels"), (((864 + 432) * 16 / 9, 6),)),
+        # Only the width: 9 channels of 2 * 6 * 4 positions, then 16, twice 8 or three times 4.
+        *(
+            ("amp nx1", (3, 1), 9, ("expand", "pad channels"), (((864 + 432) * filled / 9, 6),))
+            for filled in (16, 16, 12)
+        ),
         ("horizontal mac", (3, 3), 3, (), ()),
         # The short unit takes four channels.
         ("slic", (3, 3), 3, ("pad channels",), ((576, 6),)),
     ]
     # 1.0 estimates zeros of rows wrongly, but has them.
     heights = [form.kernel_height for form in forms_of(GC2, convolution)]
-    assert heights == [1, 2, 4, 1, 1, 1, 1]
+    assert heights == [1, 2, 4, 1, 1, 1, 2, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("channels", "heights"),
+    # A height whose channels need no zeros has no copy; whole groups of 16 have one height.
+    [(24, {1: 32, 2: 0, 4: 0}), (20, {1: 32, 2: 24, 4: 0}), (32, {1: 0})],
+)
+def test_several_rows_of_ragged_channels(channels, heights):
+    found = {
+        form.kernel_height: sum(num_bytes for num_bytes, _ in form.copies)
+        for form in forms_of(GC200, Convolution(1, (1, 1), (3, 3), channels, 8))
+        if form.method == "amp nx1" and "expand" not in form.transforms
+    }
+    assert found == {height: 9 * 2 * filled for height, filled in heights.items()}
 
 
 def test_flat_where_the_kernel_has_one_element():
@@ -103,14 +120,32 @@ def test_one_input_channel():
 def test_narrow_groups_are_joined():
     convolution = Convolution(1, (10,), (1,), 32 * 2, 64, groups=32)
     narrow, joined = ((10 * 64 * 2 * 8, 4),), ((16 * 64 * 2, 2),)
+    four, eight = ((4 * 64 * 2, 2), (10 * 64 * 2 * 4, 8)), ((8 * 64 * 2, 2), (10 * 64 * 2 * 2, 16))
+    some = ("combine groups", "pad channels")
     assert forms(GC200, convolution) == [
         ("amp 1x1", (1,), 2, ("pad channels",), narrow),
         ("amp 1x1", (1,), 2, ("pad channels", "swap operands"), narrow),
+        # Two groups of 2 channels fill a quarter of the unit, four a half of it.
+        ("amp 1x1", (1,), 4, some, four),
+        ("amp 1x1", (1,), 4, (*some, "swap operands"), four),
+        ("amp 1x1", (1,), 8, some, eight),
+        ("amp 1x1", (1,), 8, (*some, "swap operands"), eight),
         # Eight groups of 2 channels fill the unit: 16 channels for each of 64 outputs.
         ("amp 1x1", (1,), 16, ("combine groups",), joined),
         ("amp 1x1", (1,), 16, ("combine groups", "swap operands"), joined),
         ("horizontal mac", (1,), 2, (), ()),
     ]
+
+
+def test_groups_that_are_left_over_are_joined_with_zeros():
+    odd = Convolution(1, (10, 10), (4, 3), 33, 66, groups=33, dtype="float32")
+    joined = dict.fromkeys(
+        (form.in_channels, form.out_channels, form.convolution.groups)
+        for form in forms_of(GC200, odd)
+        if form.transforms == ("combine groups",)
+    )
+    # Of one channel for two, two groups, four or eight are one.
+    assert list(joined) == [(2, 4, 17), (4, 8, 9), (8, 16, 5)]
 
 
 def test_groups_and_zeros_of_1_0():
@@ -183,7 +218,7 @@ def test_inputs_and_outputs_of_a_short_field_become_channels():
     ("target", "options"),
     [
         (GC2, {}),
-        (GC200, {"dtype": "float32"}),
+        (GC2.with_sdk(2.0), {"dtype": "float32"}),
         (GC200, {"in_channels": 5}),
         (GC200, {"kernel": (3, 1)}),
         (GC200, {"strides": (1, 3)}),

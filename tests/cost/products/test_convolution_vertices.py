@@ -148,6 +148,20 @@ GOLDEN = [
         },
         350,
     ),
+    # With eight units, two passes: 28 + (16 + 18 + 2 * 6 * 48) = 638
+    (
+        vertices.slic,
+        GC2,
+        {
+            "partials_dtype": "float16",
+            "field_elements": 60,
+            "row_elements": 10,
+            "kernel_rows": 1,
+            "kernel_columns": 4,
+            "group_blocks": 1,
+        },
+        638,
+    ),
     # 96 channels are 24 vectors, 10 positions 2 for a worker: 6 (25 + 24 (10 + 20 * 2)) = 7350
     (
         vertices.outer_product,

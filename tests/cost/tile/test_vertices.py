@@ -51,6 +51,8 @@ def test_elementwise(operation, dtype, num_elements, num_operands, cycles, confi
 
 
 F32, F16 = {"dtype": "float32"}, {"dtype": "float16"}
+# Of the pairs of a sort.
+PAIRS = {"num_pairs": 12, "num_runs": 1, "num_values": 1}
 GOLDEN = [
     # Four elements for each worker: two loads and a store; then the published loops.
     ("cast", {"from_dtype": "float32", "to_dtype": "float16", "num_elements": 24}, 252, GUESSED),
@@ -155,8 +157,20 @@ GOLDEN = [
         11 + 6 * (33 + 10 * (7 + 2) * 2),
         GUESSED,
     ),
-    # One pair for a worker, and both of its keys are selected: 11 + 6 * (29 + 14 + 2 * 5).
-    ("sort_pass", {**F32, "num_pairs": 4, "num_selections": 2}, 329, GUESSED),
+    # Two pairs for a worker: of floats with a value, in one run or each for itself.
+    ("compare_and_swap", {**F32, **PAIRS}, 19 + 6 * (35 + 11 + 11), DERIVED),
+    ("compare_and_swap", {**F32, **PAIRS, "num_runs": 3}, 19 + 6 * (35 + 11 + 22), DERIVED),
+    # Compiled: floats alone, integers with a value and alone; those of two words.
+    ("compare_and_swap", {**F32, **PAIRS, "num_values": 0}, 19 + 6 * (57 + 26), DERIVED),
+    ("compare_and_swap", {"dtype": "int32", **PAIRS}, 19 + 6 * (57 + 34), DERIVED),
+    ("compare_and_swap", {"dtype": "int64", **PAIRS}, 19 + 6 * 2 * (57 + 34), GUESSED),
+    # With two values.
+    (
+        "compare_and_swap",
+        {"dtype": "int32", **PAIRS, "num_values": 2},
+        19 + 6 * (57 + 2 * 22),
+        GUESSED,
+    ),
     # 3 times the loads (1600 / 16), 3 times the arithmetic (1000 / 2, 1000 / 4).
     ("unknown", {**F32, "bytes_read": 1600, "bytes_written": 80, "flops": 50}, 300, GUESSED),
     ("unknown", {**F32, "bytes_read": 1600, "bytes_written": 80, "flops": 1000}, 1500, GUESSED),
@@ -206,7 +220,9 @@ BY_COUNT = {
     "scan num_elements": functools.partial(
         vertices.scan, operations=["add", "multiply"], dtype="float32", num_scans=2
     ),
-    "sort_pass num_pairs": functools.partial(vertices.sort_pass, dtype="int32", num_selections=2),
+    "compare_and_swap num_pairs": functools.partial(
+        vertices.compare_and_swap, dtype="int32", num_runs=2, num_values=1
+    ),
     "unknown flops": functools.partial(
         vertices.unknown, dtype="float32", bytes_read=0, bytes_written=0
     ),
