@@ -43,10 +43,14 @@ def distributed_batch_norm(group_size: int) -> Iterator[None]:
 
 def as_configured() -> contextlib.AbstractContextManager[None]:
     """Combines batch statistics over the groups of the configuration, while a program is traced."""
+    return distributed_batch_norm(configured_group_size())
+
+
+def configured_group_size() -> int:
+    """Returns how many replicas the configuration groups; 1 while nothing is configured."""
     if SYSTEM.config is None:
-        return distributed_batch_norm(1)
-    norms = SYSTEM.config.norms.experimental
-    return distributed_batch_norm(norms.distributed_batch_norm_replica_group_size)
+        return 1
+    return SYSTEM.config.norms.experimental.distributed_batch_norm_replica_group_size
 
 
 def batch_norm_groups() -> ReplicaGroups:
