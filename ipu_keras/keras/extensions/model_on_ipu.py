@@ -38,7 +38,6 @@ from ipu_keras.keras.extensions.policies import refuse_policies
 from ipu_keras.keras.extensions.run import Run
 from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.ops.distributed_batch_norm import configured_group_size
 from ipu_keras.settings.arguments import noted
 
 # Attributes of Keras's trainer.
@@ -283,7 +282,7 @@ class ModelOnIpu:
         self._config = SYSTEM.config
         made = [function for name in _FUNCTIONS if (function := getattr(self._model, name))]
         spread = [(each.layout.num_replicas, each.layout.norm_group_size) for each in made]
-        if made and set(spread) != {(self.num_replicas, configured_group_size())}:
+        if made and set(spread) != {(self.num_replicas, SYSTEM.norm_group_size)}:
             self.drop_functions()
 
     def build(self, element: ElementFormat) -> None:

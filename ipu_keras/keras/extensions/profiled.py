@@ -26,7 +26,8 @@ from ipu_keras.keras.extensions.remade_model import remade
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts, summing_gradients
-from ipu_keras.ops.distributed_batch_norm import configured_group_size, distributed_batch_norm
+from ipu_keras.machine.system import SYSTEM
+from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.configured_options import configured_options
 from ipu_keras.profiling.given_options import check_options
 from ipu_keras.profiling.models import traced_graph
@@ -395,7 +396,7 @@ class ProfiledExtension(ProfiledModel):
         return self.model._ipu.in_stages(step)
 
     def batch_norm_groups(self, num_replicas: int) -> int:
-        return 1 if num_replicas == 1 else configured_group_size()
+        return 1 if num_replicas == 1 else SYSTEM.norm_group_size
 
     def _num_replicas(self, needed: int) -> int:
         """Returns as many replicas as the device has IPUs for; 1 if it lacks some yet."""
