@@ -220,6 +220,7 @@ class _Computation:
         self._concrete: Any = None
         self._shards = self._num_replicas = 1
         self._world = SYSTEM.joint_world
+        self._norm_group_size = SYSTEM.norm_group_size
         # What it was put into the graph for.
         self._numerics = Numerics()
         self._has_halves = False
@@ -278,6 +279,7 @@ class _Computation:
             concrete = traced_where_variables_are_made(self._function, specs, self._name)
         make_functions_known(concrete.graph)
         self._concrete, self._world = concrete, SYSTEM.joint_world
+        self._norm_group_size = SYSTEM.norm_group_size
         self._shards = num_shards_of(concrete.graph)
         self._num_replicas = self._place.num_replicas_with_shards(self._shards)
 
@@ -325,7 +327,9 @@ class _Computation:
         except ValueError:
             return  # the error is raised when it runs
         has_changed = (
-            self._is_made_for_others_than(SYSTEM.numerics) or self._world != SYSTEM.joint_world
+            self._is_made_for_others_than(SYSTEM.numerics)
+            or self._world != SYSTEM.joint_world
+            or self._normalizes_in_other_groups()
         )
         if num_replicas != self._num_replicas or has_changed:
             with self._changing(), self._traces.again():
@@ -340,6 +344,10 @@ class _Computation:
         if self._has_halves:
             return self._numerics != numerics
         return self._numerics.stops_at != numerics.stops_at
+
+    def _normalizes_in_other_groups(self) -> bool:
+        """Whether replicas would normalize their batches in other groups than are configured."""
+        return self._needs.has_norms and self._norm_group_size != SYSTEM.norm_group_size
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -397,6 +405,16 @@ class _Computation:
                 "first runs anything of its graph: configure the system before that. Received: "
                 f"{num_replicas} replicas, for {self._name!r}, which was compiled for "
                 f"{self._num_replicas}",
+            )
+        if num_replicas > 1 and self._normalizes_in_other_groups():
+            raise tf.errors.FailedPreconditionError(
+                None,
+                None,
+                "Which replicas normalize their batches together is settled when a session first "
+                "runs anything of its graph: configure "
+                "`norms.experimental.distributed_batch_norm_replica_group_size` before that, or "
+                f"build the graph again. Received: {SYSTEM.norm_group_size}, for {self._name!r}, "
+                f"which was compiled for {self._norm_group_size}",
             )
         if self._is_made_for_others_than(SYSTEM.numerics):
             raise tf.errors.FailedPreconditionError(

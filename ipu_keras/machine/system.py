@@ -227,6 +227,13 @@ class System:
         return found
 
     @property
+    def norm_group_size(self) -> int:
+        """How many replicas normalize their batches together; 1 while nothing is configured."""
+        if self._config is None:
+            return 1
+        return self._config.norms.experimental.distributed_batch_norm_replica_group_size
+
+    @property
     def acquired(self) -> tuple[DeviceConfiguration, ...]:
         """Devices that were acquired and are held, by ordinal."""
         with self._lock:

@@ -17,7 +17,10 @@ _RESULTS = {
 }
 
 # The reason when no part of the signature differs.
-_ANEW = "its step was made anew: `compile` was called, options were set, or another method runs it"
+_ANEW = (
+    "its step was made anew: `compile` was called, options were set, the system was configured "
+    "otherwise, or another method runs it"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

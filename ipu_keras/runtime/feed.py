@@ -93,22 +93,28 @@ class Feed:
         # The thread knows the ring but not the feed, so that a dropped feed is collected, and is
         # a daemon, so that the interpreter can exit: the finalizer runs before it does.
         self._asked = threading.Event()
+        self._opened = threading.Event()
         self._thread: threading.Thread | None = None
         if ahead:
             self._thread = threading.Thread(
                 target=_produce,
-                args=(self._ring, open_source, specs, self._asked),
+                args=(self._ring, open_source, specs, self._opened, self._asked),
                 name=f"ipu-{name}",
                 daemon=True,
             )
         self._finalizer = weakref.finalize(self, _stop, self._ring, self._thread, self._asked)
 
     def open(self) -> None:
-        """Opens the source, and does not wait for it. Opening again does nothing."""
+        """Opens the source before anything else can open it. Opening again does nothing.
+
+        Two feeds may read one dataset, of which each opening takes the seeds of a pass: whichever
+        is opened first has to have the first.
+        """
         if self._thread is None:
             self._batches = self._batches or iter(self._open_source())
         elif self._thread.ident is None and not self._ring.closed:
             self._thread.start()
+            self._opened.wait()
 
     def __iter__(self) -> "Feed":
         return self
@@ -139,11 +145,18 @@ class Feed:
 
 
 def _produce(
-    ring: Ring, open_source, specs: tuple[TensorSpec, ...], asked: threading.Event
+    ring: Ring,
+    open_source,
+    specs: tuple[TensorSpec, ...],
+    opened: threading.Event,
+    asked: threading.Event,
 ) -> None:
     """Fills slots on the feed's thread, once asked, until the source or the ring ends."""
     try:
-        batches = iter(open_source())
+        try:
+            batches = iter(open_source())
+        finally:
+            opened.set()
         asked.wait()
         while _produce_one(ring, batches, specs):
             pass

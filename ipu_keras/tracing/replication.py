@@ -70,10 +70,12 @@ class Needs:
     Args:
         num_ipus: How many IPUs the replicas need at least that collectives name.
         ipus_each: How many each replica needs for shards behind an exchange of replicas.
+        has_norms: Whether batches are normalized, which groups of replicas may do together.
     """
 
     num_ipus: int = 1
     ipus_each: int = 1
+    has_norms: bool = False
 
 
 _replicas: ContextVar[_Replicas | None] = ContextVar("replicas", default=None)
@@ -101,6 +103,13 @@ def need_replicas(count: int) -> None:
     needs, replicas = _needs.get(), _replicas.get()
     if needs is not None and replicas is not None:
         needs.num_ipus = math.lcm(needs.num_ipus, count * replicas.ipus_each)
+
+
+def note_norm() -> None:
+    """Notes that what is being traced normalizes a batch."""
+    needs = _needs.get()
+    if needs is not None:
+        needs.has_norms = True
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from configured_ipus import configured
 from doors import InASession, UnderAStrategy
 from replicas import in_groups, run, trace
 
+from ipu_keras import ipu_compiler, loops, scopes
 from ipu_keras.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu_keras.ops import distributed_batch_norm as module
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
@@ -130,6 +131,36 @@ def test_functions_and_sessions_are_as_configured(way):
     door.close()
     expected = np.array([-6.0, -4.0, 4.0, 6.0]) / 26.001**0.5
     np.testing.assert_allclose(np.ravel(sent), expected, rtol=1e-4)
+
+
+def normalized_together(group_size):
+    configured(2, norms__experimental__distributed_batch_norm_replica_group_size=group_size)
+
+
+def running_mean(x):
+    """Of 1 in the first replica and of 11 in the second; in a loop, as in training."""
+
+    def step(mean):
+        batch = tf.reshape(x + 10.0 * tf.cast(replication_index(), tf.float32), [1, 1, 1, 1])
+        return mean + tf.compat.v1.nn.fused_batch_norm(batch, [1.0], [0.0])[1]
+
+    return loops.repeat(1, step, [tf.zeros([1])])
+
+
+@pytest.mark.usefixtures("reset_afterwards")
+def test_sessions_have_the_groups_that_are_configured_when_they_first_run():
+    normalized_together(1)
+    with tf.Graph().as_default(), scopes.ipu_scope("/device:IPU:0"):
+        mean = ipu_compiler.compile(running_mean, [tf.constant(1.0)])
+        other = ipu_compiler.compile(lambda x: x + 1.0, [tf.constant(1.0)])
+        normalized_together(2)
+        with tf.compat.v1.Session() as session:
+            assert np.ravel(session.run(mean)) == [6.0]
+            normalized_together(1)
+            assert session.run(other) == [2.0]
+            message = "_replica_group_size` before that, .* Received: 1, for .* compiled for 2"
+            with pytest.raises(tf.errors.FailedPreconditionError, match=message):
+                session.run(mean)
 
 
 def test_a_replica_that_is_alone_has_nobody_to_share_with():

@@ -83,8 +83,8 @@ def test_recompilations_are_reported(strategy, monkeypatch, caplog, tmp_path):
             "`steps_per_execution` is 1 instead of 2",
         ],
         [
-            "its step was made anew: `compile` was called, options were set, or another method "
-            "runs it"
+            "its step was made anew: `compile` was called, options were set, the system was "
+            "configured otherwise, or another method runs it"
         ],
     ]
     assert [record.getMessage() for record in caplog.records] == [

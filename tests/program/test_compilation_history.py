@@ -115,5 +115,5 @@ def test_nothing_differs():
     history.add("train", FIRST)
     assert str(history.recompilation("train", FIRST)) == (
         "Program 'train' is compiled again: its step was made anew: `compile` was called, options "
-        "were set, or another method runs it"
+        "were set, the system was configured otherwise, or another method runs it"
     )

@@ -225,6 +225,7 @@ def test_a_feed_that_was_opened_reads_when_it_is_asked():
     opened, read = threading.Event(), []
 
     def source():
+        time.sleep(0.02)
         opened.set()
 
         def batches():
@@ -237,7 +238,7 @@ def test_a_feed_that_was_opened_reads_when_it_is_asked():
     with Feed(source, PAIR, num_steps=2) as feed:
         for _ in range(2):
             feed.open()
-        assert opened.wait(SECONDS)
+        assert opened.is_set()
         time.sleep(0.05)
         assert not read
         assert len(feed_threads()) == 1
@@ -248,7 +249,7 @@ def test_a_feed_that_was_opened_reads_when_it_is_asked():
     read.clear()
     with Feed(source, PAIR, num_steps=2) as feed:
         feed.open()
-        assert opened.wait(SECONDS)
+        assert opened.is_set()
     assert not feed_threads()
     feed.open()
     assert not feed_threads()

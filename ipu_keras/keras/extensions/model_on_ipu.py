@@ -40,6 +40,9 @@ from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.settings.arguments import noted
 
+# Attributes of Keras's trainer.
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
+
 
 class ModelOnIpu:
     """The one object of this package that a model made in an `IPUStrategy`'s scope holds.
@@ -74,6 +77,8 @@ class ModelOnIpu:
         self._model = model
         self._extension = extension
         self._make_stages = make_stages
+        # The configuration of the system when the model last ran, which functions were made for.
+        self._config: Any = None
 
     @property
     def run(self) -> Run | None:
@@ -132,7 +137,7 @@ class ModelOnIpu:
 
     def drop_functions(self) -> None:
         """Makes the next call compile its programs again, as those were made for other options."""
-        for name in ("train_function", "test_function", "predict_function"):
+        for name in _FUNCTIONS:
             setattr(self._model, name, None)
 
     def scope(self) -> AbstractContextManager:
@@ -262,11 +267,23 @@ class ModelOnIpu:
             SYSTEM.device(self.device.name)  # says whether nothing is configured, or not this one
         refuse_eager(self._model.run_eagerly)
         refuse_graphs()
+        self._drop_functions_of_other_configurations()
         if getattr(self._model, f"{name}_function") is None:
             # An existing function was made for these layers, and to look at them takes longer
             # than a step.
             refuse_policies(self._model)
         self._check_maker(name)
+
+    def _drop_functions_of_other_configurations(self) -> None:
+        """Drops functions that were made for other replicas, or for other groups of replicas
+        that normalize their batches together, than the system is configured for now."""
+        if SYSTEM.config is self._config:
+            return
+        self._config = SYSTEM.config
+        made = [function for name in _FUNCTIONS if (function := getattr(self._model, name))]
+        spread = [(each.layout.num_replicas, each.layout.norm_group_size) for each in made]
+        if made and set(spread) != {(self.num_replicas, SYSTEM.norm_group_size)}:
+            self.drop_functions()
 
     def build(self, element: ElementFormat) -> None:
         """Builds the model for batches of this format, of which Keras reads shapes and dtypes

@@ -18,6 +18,7 @@ from ipu_keras.keras.extensions.training import (
     summing_gradients,
     with_dtype_of_logs,
 )
+from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import Accumulation, OutfeedMode, Pipeline, Program
 from ipu_keras.program.compilation_history import CompilationHistory
 
@@ -113,6 +114,7 @@ class ModelSteps:
 
         return Layout(
             num_replicas=self._on_ipu.num_replicas,
+            norm_group_size=SYSTEM.norm_group_size,
             pipeline_of=pipeline_of,
             check=self._check_of(name),
             variants_of=functools.partial(self._variants_of, name),

@@ -396,9 +396,7 @@ class ProfiledExtension(ProfiledModel):
         return self.model._ipu.in_stages(step)
 
     def batch_norm_groups(self, num_replicas: int) -> int:
-        if num_replicas == 1 or SYSTEM.config is None:
-            return 1
-        return SYSTEM.config.norms.experimental.distributed_batch_norm_replica_group_size
+        return 1 if num_replicas == 1 else SYSTEM.norm_group_size
 
     def _num_replicas(self, needed: int) -> int:
         """Returns as many replicas as the device has IPUs for; 1 if it lacks some yet."""

@@ -50,14 +50,16 @@ from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_s
 class Layout:
     """How a model's steps are spread over accumulation, replicas and stages.
 
-    The fields that `Program` has too mean the same here. `pipeline_of` gives the pipeline of a
-    program with a number of steps, `check` is called with the format of batches before a program
-    is made of them, and `variants_of` gives the variants of a program for specs of its data.
+    The fields that `Program` has too mean the same here. `norm_group_size` replicas normalize
+    their batches together where a layer does, `pipeline_of` gives the pipeline of a program with
+    a number of steps, `check` is called with the format of batches before a program is made of
+    them, and `variants_of` gives the variants of a program for specs of its data.
     """
 
     update: Callable[[list], Any] | None = None
     accumulation: Accumulation = field(default_factory=Accumulation)
     num_replicas: int = 1
+    norm_group_size: int = 1
     pipeline_of: Callable[[int], Pipeline | None] = lambda num_steps: None
     check: Callable[[ElementFormat], None] = lambda element: None
     variants_of: Callable[[Any, Program], Variants | None] = lambda data, program: None
@@ -133,6 +135,11 @@ class StepFunction:
     def executables(self) -> tuple[Executable, ...]:
         """The programs compiled so far, oldest first."""
         return tuple(self._executables.values())
+
+    @property
+    def layout(self) -> Layout:
+        """How its steps are spread."""
+        return self._layout
 
     @property
     def num_runs(self) -> tuple[int, ...]:

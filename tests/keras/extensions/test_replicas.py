@@ -27,12 +27,24 @@ def raises(error, message):
 def devices():
     """/device:IPU:0, 1 and 2 with one, two and four IPUs."""
     SYSTEM.connect(DRIVER)
-    SYSTEM.reset()
-    config = IPUConfig()
-    config.auto_select_ipus = [1, 2, 4]
-    config.configure_ipu_system()
+    configure([1, 2, 4])
     yield
     SYSTEM.reset()
+
+
+@pytest.fixture
+def devices_again():
+    """Those of the other tests, after a test that configures the system otherwise."""
+    yield
+    configure([1, 2, 4])
+
+
+def configure(counts, norm_group_size=1):
+    SYSTEM.reset()
+    config = IPUConfig()
+    config.auto_select_ipus = counts
+    config.norms.experimental.distributed_batch_norm_replica_group_size = norm_group_size
+    config.configure_ipu_system()
 
 
 def scope(num_replicas):
@@ -125,6 +137,30 @@ def test_replicas_that_accumulate(data, build):
         epochs=2,
     )
     assert_same(model.get_weights(), stock.get_weights())
+
+
+def test_a_model_runs_in_the_replicas_that_are_configured_last(data, devices_again):
+    stock, model = twins(dense, 2)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), LOSS, steps_per_execution=2)
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+    for counts in ([1, 2], [1, 4], [2, 1]):
+        configure(counts)
+        model.fit(*data, batch_size=8, shuffle=False, verbose=0)
+        train(stock, LOSS, optimizer, *data, batch_size=8, batches_per_update=counts[1])
+        assert int(model.optimizer.iterations) == int(optimizer.iterations)
+    assert int(optimizer.iterations) == 4 + 2 + 8
+    assert_same(model.get_weights(), stock.get_weights())
+
+
+def test_a_model_normalizes_in_the_groups_that_are_configured_last(devices_again):
+    with scope(2):
+        model = keras.Sequential([keras.Input([1]), keras.layers.BatchNormalization(momentum=0.0)])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    x = np.arange(4, dtype=np.float32).reshape(4, 1)
+    for size, mean in ((1, 0.5), (2, 1.5)):
+        configure([1, 2], size)
+        model.fit(x, x, batch_size=2, shuffle=False, verbose=0)
+        assert model.layers[0].moving_mean.numpy() == [mean]  # what replica 0 has
 
 
 def test_metrics_are_those_of_the_last_replica():
