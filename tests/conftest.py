@@ -52,9 +52,8 @@ def no_ipu_of_another_file():
         loaded.SYSTEM.reset()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_gradients_of_another_file():
-    """Frees the graphs of a file's tests when it is over: in a whole run they take gigabytes.
+def forgets_gradients():
+    """Frees the graphs of tests when they are over: in a whole run they take gigabytes.
 
     TensorFlow registers a gradient for each call of a `tf.custom_gradient` in a graph, as Keras
     and this package have them. It forgets none, and each keeps its graph.
@@ -65,6 +64,11 @@ def no_gradients_of_another_file():
     for name in set(registered) - before:
         if name.startswith("CustomGradient-"):
             del registered[name]
+
+
+no_gradients_of_another_file = pytest.fixture(scope="module", autouse=True)(forgets_gradients)
+# For tests of large models, of which one at a time has room.
+no_gradients_of_another_test = pytest.fixture(forgets_gradients)
 
 
 def _gradients():

@@ -14,6 +14,8 @@ from ipu_keras.ipu_strategy import IPUStrategy
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.tracing.lowering import LoweringError
 
+pytestmark = pytest.mark.usefixtures("no_gradients_of_another_test")
+
 # 400 MB of weights and as much of their gradients: more than an IPU has with Adam's moments.
 LARGE = 10_000
 
