@@ -380,11 +380,8 @@ def _invalid_halves(
     if saturates or FloatingPointException.DIV0 in kinds:
         return frozenset()
     halves = (value.numpy() for value in made if value.dtype == tf.float16)
-    return frozenset({FloatingPointException.INV} if any(map(_has_infinities, halves)) else ())
-
-
-def _has_infinities(array: np.ndarray) -> bool:
-    return bool(np.isinf(array).any())
+    is_met = any(np.isinf(half).any() for half in halves)
+    return frozenset({FloatingPointException.INV} if is_met else ())
 
 
 def _as_halves(value: Any, kinds: frozenset[FloatingPointException], numerics: Numerics) -> Any:

@@ -65,6 +65,23 @@ def suggest_pipeline(
     Stages of ...
     [0, 0, 1, 1]
     """
+    stages, table = suggested(
+        model, num_ipus, *specs, mode=mode, target=target, schedule=schedule, **options
+    )
+    print(table, end="")
+    return stages
+
+
+def suggested(
+    model: keras.Model,
+    num_ipus: int,
+    *specs: Any,
+    mode: str | None = None,
+    target: Any = None,
+    schedule: PipelineSchedule = PipelineSchedule.Grouped,
+    **options: Any,
+) -> tuple[list[Any], str]:
+    """Returns what `suggest_pipeline` does, and the table that it prints."""
     _check_model(model)
     subject = profiled(model)
     assert isinstance(subject, ProfiledModel)
@@ -94,7 +111,7 @@ def suggest_pipeline(
     hardware = target_of(configured_target if target is None else target)
     # Checked before the trace, which takes the longest.
     model_options({**configured, **options})
-    warn_of_idle(options, stacklevel=4)  # one more: the decorator's frame
+    warn_of_idle(options, stacklevel=5)  # two more: of the caller and its decorator
     with showing("suggest pipeline"):
         training = mode == "train"
         count = 2 if training else 1
@@ -112,8 +129,7 @@ def suggest_pipeline(
                 options=chosen,
             )
     table = balance_table(f"Stages of {model.name}.{mode}, cycles for a micro-batch", found)
-    print(rendered(table), end="")
-    return _assigned(assignments, found.after.stages)
+    return _assigned(assignments, found.after.stages), rendered(table)
 
 
 def _check_model(model: Any) -> None:

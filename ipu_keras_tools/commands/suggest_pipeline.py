@@ -1,13 +1,11 @@
 """The command `ipu-keras suggest-pipeline`, which balances stages."""
 
 import argparse
-import contextlib
-import io
 from typing import Any
 
 import keras
 
-import ipu_keras
+from ipu_keras.keras.suggest_pipeline import suggested
 from ipu_keras.settings.pipeline_choices import PipelineSchedule
 from ipu_keras_tools.modelling import options_of, refusals_as_usage_errors, subject_and_specs
 from ipu_keras_tools.results import print_result
@@ -20,14 +18,12 @@ def run(given: argparse.Namespace) -> int:
     if given.schedule is not None:
         options["schedule"] = PipelineSchedule[given.schedule]
     num_ipus = options.pop("num_ipus")
-    table = io.StringIO()
-    # The table would come before the JSON that a reader of `--json` expects alone.
-    with refusals_as_usage_errors(), contextlib.redirect_stdout(table):
-        found = ipu_keras.suggest_pipeline(model, num_ipus, *specs, **options)
+    with refusals_as_usage_errors():
+        found, table = suggested(model, num_ipus, *specs, **options)
     stages = [_stage(one) for one in found]
     names = [_layer(model, place, one) for place, one in enumerate(found)]
     plain = [{"layer": name, "stage": stage} for name, stage in zip(names, stages, strict=True)]
-    lines = [table.getvalue().rstrip()]
+    lines = [table.rstrip()]
     # Only a Sequential model takes a list of numbers; others take an assignment for each call
     # of a layer.
     if isinstance(model, keras.Sequential):

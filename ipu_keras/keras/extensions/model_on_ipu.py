@@ -36,6 +36,7 @@ from ipu_keras.keras.extensions.pipeline_checks import check_ipus
 from ipu_keras.keras.extensions.pipeline_stage import take_mark
 from ipu_keras.keras.extensions.policies import refuse_policies
 from ipu_keras.keras.extensions.run import Run
+from ipu_keras.keras.extensions.step_function import StepFunction
 from ipu_keras.keras.extensions.symbolic_build import build_from, is_built
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.settings.arguments import noted
@@ -280,10 +281,14 @@ class ModelOnIpu:
         if SYSTEM.config is self._config:
             return
         self._config = SYSTEM.config
-        made = [function for name in _FUNCTIONS if (function := getattr(self._model, name))]
-        spread = [(each.layout.num_replicas, each.layout.norm_group_size) for each in made]
-        if made and set(spread) != {(self.num_replicas, SYSTEM.norm_group_size)}:
-            self.drop_functions()
+        configured = self.num_replicas, SYSTEM.norm_group_size
+        for name in _FUNCTIONS:
+            made = getattr(self._model, name)
+            # Others than the extension's are a script's own.
+            if isinstance(made, StepFunction):
+                layout = made.layout
+                if (layout.num_replicas, layout.norm_group_size) != configured:
+                    setattr(self._model, name, None)
 
     def build(self, element: ElementFormat) -> None:
         """Builds the model for batches of this format, of which Keras reads shapes and dtypes

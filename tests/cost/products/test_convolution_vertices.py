@@ -14,6 +14,15 @@ HALF = {"dtype": "float16", "partials_dtype": "float16"}
 MIXED = {"dtype": "float16", "partials_dtype": "float32"}
 FLOAT = {"dtype": "float32", "partials_dtype": "float32"}
 
+# Of a kernel.
+ONE_ROW = {
+    "partials_dtype": "float16",
+    "field_elements": 60,
+    "row_elements": 10,
+    "kernel_rows": 1,
+    "kernel_columns": 4,
+    "group_blocks": 1,
+}
 GOLDEN = [
     # 48 positions are 8 for each of 6 workers, who take 37 + 4 (8 - 3) - 7 = 50 cycles;
     # 6 * 50 < 6 * 50 + 14 = 314. Weights: 16 units of 32 bytes at 8 a cycle = 64.
@@ -135,33 +144,9 @@ GOLDEN = [
         3812,
     ),
     # 10 positions in one row each: 28 + 10 + 10 = 48. 28 + (16 + 18 + 6 * 48) = 350
-    (
-        vertices.slic,
-        GC200,
-        {
-            "partials_dtype": "float16",
-            "field_elements": 60,
-            "row_elements": 10,
-            "kernel_rows": 1,
-            "kernel_columns": 4,
-            "group_blocks": 1,
-        },
-        350,
-    ),
+    (vertices.slic, GC200, ONE_ROW, 350),
     # With eight units, two passes: 28 + (16 + 18 + 2 * 6 * 48) = 638
-    (
-        vertices.slic,
-        GC2,
-        {
-            "partials_dtype": "float16",
-            "field_elements": 60,
-            "row_elements": 10,
-            "kernel_rows": 1,
-            "kernel_columns": 4,
-            "group_blocks": 1,
-        },
-        638,
-    ),
+    (vertices.slic, GC2, ONE_ROW, 638),
     # 96 channels are 24 vectors, 10 positions 2 for a worker: 6 (25 + 24 (10 + 20 * 2)) = 7350
     (
         vertices.outer_product,

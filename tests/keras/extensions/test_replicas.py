@@ -152,6 +152,15 @@ def test_a_model_runs_in_the_replicas_that_are_configured_last(data, devices_aga
     assert_same(model.get_weights(), stock.get_weights())
 
 
+def test_a_function_of_a_scripts_own_stays_where_it_was_set(data):
+    with scope(2):
+        model = dense()
+    model.compile("sgd", LOSS)
+    own = model.predict_function = lambda iterator: next(iterator)
+    model.fit(*data, batch_size=8, verbose=0)
+    assert model.predict_function is own
+
+
 def test_a_model_normalizes_in_the_groups_that_are_configured_last(devices_again):
     with scope(2):
         model = keras.Sequential([keras.Input([1]), keras.layers.BatchNormalization(momentum=0.0)])
