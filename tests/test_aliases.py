@@ -274,22 +274,16 @@ def test_a_folder_called_popart_hides_nothing(tmp_path, first):
     assert printed == "ipu_keras.popart ipu_keras.popart.core\n"
 
 
-def test_the_hook_costs_a_start_nothing():
+def test_the_hook_imports_nothing_at_a_start():
     printed = run(f"""
-        import time
         line = open({str(HOOK)!r}).read()
         before = set(sys.modules)
-        seconds = []
-        for _ in range(5):
-            start = time.perf_counter()
-            exec(line)
-            seconds.append(time.perf_counter() - start)
-        assert set(sys.modules) == before, set(sys.modules) - before
+        exec(line)
+        print(set(sys.modules) - before)
         import json, logging
-        assert not [name for name in sys.modules if name.startswith(("tensorflow", "ipu", "keras"))]
-        print(min(seconds))
+        print([name for name in sys.modules if name.startswith(("tensorflow", "ipu", "keras"))])
         """)
-    assert float(printed) < 0.003
+    assert printed == "set()\n[]\n"
 
 
 def test_the_hook_outlives_the_package():

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import resource
 import subprocess
 import sys
 import threading
@@ -148,7 +147,7 @@ def test_help_needs_no_tensorflow():
         ("report keras:Model 8 --text .", 2, ". cannot be written: [Errno 21] Is a directory"),
     ],
 )
-def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, said):
+def test_what_needs_no_tensorflow_does_not_import_it(tmp_path, arguments, code, said):
     """Nor does it need a terminal: what it says in a pipe has no colours."""
     (tmp_path / "empty.json").write_text("{}")
     for name in ("broken.py", "broken.keras", "broken.h5", "broken.onnx"):
@@ -160,7 +159,6 @@ def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, sa
         "except SystemExit as end: code = end.code\n"
         "print(code, {'tensorflow', 'keras', 'ipu_keras', 'numpy'} & {*sys.modules})"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     process = subprocess.run(
         [sys.executable, "-c", program, *arguments.split()],
         capture_output=True,
@@ -169,13 +167,10 @@ def test_what_needs_no_tensorflow_is_there_at_once(tmp_path, arguments, code, sa
         stdin=subprocess.DEVNULL,
         env={**os.environ, "NO_COLOR": "1"},
     )
-    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
     assert process.stdout.endswith(f"{code} set()\n")
     assert said in process.stdout + process.stderr
     assert "\x1b" not in process.stdout + process.stderr
     assert "Traceback" not in process.stderr
-    # It takes a tenth, which NumPy's import would double; TensorFlow's would take two to five.
-    assert seconds < 1.5
 
 
 def test_choices_are_those_of_python():

@@ -77,12 +77,12 @@ def test_each_step_is_told_in_order_from_another_thread():
 def test_the_main_thread_does_not_wait_for_steps():
     go = threading.Event()
     callbacks = AsyncCallbackList(
-        [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: go.wait(10))]
+        [keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: go.wait(60))]
     )
     start = time.monotonic()
     callbacks.on_train_batch_end(0, logs_of(0.0))
     callbacks.on_train_batch_end(1, logs_of(0.0))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     go.set()
     callbacks.wait()
 

@@ -148,7 +148,7 @@ class TestOnDemand:
         device, holder = self.acquire(), DeviceManager().acquireAvailableDevice(1)
         begin = time.monotonic()
         assert device.tryAttachUntilTimeout() is False
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < 5
         DeviceManager().setOnDemandAttachTimeout(1)
         begin = time.monotonic()
         assert self.acquire().tryAttachUntilTimeout() is False
