@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu_keras.internals.tensorflow.contexts import without_callbacks
 from ipu_keras.internals.tensorflow.functions import add_function, functions_in
 from ipu_keras.tracing.concrete import called_functions
 
@@ -89,7 +90,10 @@ def extract(
         return tf.nest.map_structure(lambda tensor: values[tensor.name], results)
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in taken]
-    function = tf.function(part, autograph=False).get_concrete_function(*specs)
+    # What `tf.debugging.enable_check_numerics` has added is in the traced function already; to
+    # the placeholders of the part it would add what XLA lacks.
+    with without_callbacks():
+        function = tf.function(part, autograph=False).get_concrete_function(*specs)
     function.graph.variables = concrete.graph.variables  # lowering reads the names of handles there
     return ExtractedPart(function, inputs)
 

@@ -42,6 +42,16 @@ def test_golden(concrete):
     assert concrete.calls.numpy() == 0
 
 
+def test_callbacks_of_users_do_not_see_it(concrete):
+    tf.debugging.enable_check_numerics()
+    try:
+        part = extract(concrete, tensor(concrete, "added:0"))
+    finally:
+        tf.debugging.disable_check_numerics()
+    kinds = {op.type for op in part.function.graph.get_operations()}
+    assert not {kind for kind in kinds if "Numeric" in kind}, kinds
+
+
 def test_given_tensors_come_after_the_inputs(concrete):
     (product,) = [op for op in concrete.graph.get_operations() if op.type == "MatMul"]
     part = extract(concrete, tensor(concrete, "added:0"), given=product.outputs)

@@ -32,6 +32,12 @@ def replaced(
     found: list[Replaced] = []
 
     def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        if outputs is None:
+            # A callback before this one left them alone, such as that of
+            # `tf.debugging.enable_check_numerics`, and TensorFlow hands on what it returned.
+            if op_type not in kinds or graph is None:
+                return None
+            outputs = graph.get_operation_by_name(op_name).outputs
         if op_type in kinds and graph is not None:
             output, *others = outputs
             other = fallbacks().attempt(f"replacing {op_type}", replacement, inputs, output)

@@ -4,7 +4,8 @@
 public interface.
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -39,6 +40,7 @@ _MODULE = PrivateName(
                 ),
                 "get_function_def": Function("self", "name"),
                 "has_function": Function("self", "name"),
+                "invoking_op_callbacks": InstanceOf(property),
                 "is_custom_device": Function("self", "device_name"),
                 "list_logical_devices": Function("self", "device_type"),
                 "list_physical_devices": Function("self", "device_type"),
@@ -82,6 +84,18 @@ def eagerly() -> AbstractContextManager[Any]:
     `tf.init_scope` leaves functions only, and stays in the graph of a session.
     """
     return _MODULE.get().eager_mode()
+
+
+@contextmanager
+def without_callbacks() -> Iterator[None]:
+    """While this is open, no callback sees new operations, as within callbacks themselves."""
+    context = eager_context()
+    before = context.invoking_op_callbacks
+    context.invoking_op_callbacks = True
+    try:
+        yield
+    finally:
+        context.invoking_op_callbacks = before
 
 
 def wait_for_operations() -> None:

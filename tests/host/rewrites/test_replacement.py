@@ -53,6 +53,23 @@ def test_users_of_a_result_get_another():
     assert undone(concrete, []) is concrete
 
 
+@pytest.fixture
+def numerics_checked():
+    tf.debugging.enable_check_numerics()
+    yield
+    tf.debugging.disable_check_numerics()
+
+
+def test_callbacks_of_users_may_come_before(numerics_checked):
+    """Theirs return nothing, which TensorFlow hands to the next callback in place of results."""
+    with squares_for_sines() as found:
+        concrete = traced(lambda x: tf.sin(x) + tf.sqrt(x))
+    np.testing.assert_allclose(concrete(X), X * X + np.sqrt(X))
+    np.testing.assert_allclose(undone(concrete, found)(X), np.sin(X) + np.sqrt(X))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"NaN in output 0 of graph op .Sqrt"):
+        concrete(-X)
+
+
 def test_a_function_without_replacements_takes_what_nothing_uses():
     with squares_for_sines() as found:
         concrete = traced(lambda unused, x: (tf.sin(x), x), SPEC, SPEC)
