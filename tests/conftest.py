@@ -15,8 +15,10 @@ pytest_plugins = ["browser", "chosen_cases", "processor_times"]
 # Python and its subprocesses then never notice; several tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A machine that runs other tests meanwhile takes as long as it takes.
-settings.register_profile("project", deadline=None)
+# A machine that runs other tests meanwhile takes as long as it takes. What passes on a commit
+# passes on it again, as examples are the same; `--hypothesis-profile=random` draws new ones.
+settings.register_profile("random", deadline=None)
+settings.register_profile("project", settings.get_profile("random"), derandomize=True)
 settings.load_profile("project")
 
 
