@@ -14,6 +14,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.machine.world import World
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
+from ipu_keras.processes.checkpoints import is_of_one_process
 from ipu_keras.processes.process_collectives import all_reduce, broadcast
 from ipu_keras.settings.arguments import checked_switch
 from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
@@ -95,6 +96,8 @@ class ExtendedToProcesses(IPUExtended):
         return self._num_processes * (1 if device is None else len(device.ipus))
 
     def _create_variable(self, next_creator, **kwargs):
+        if is_of_one_process():
+            return super()._create_variable(next_creator, **kwargs)
         given = kwargs["initial_value"]
 
         def of_first_process():
@@ -126,6 +129,12 @@ class ExtendedToProcesses(IPUExtended):
         values = [value for value, _ in value_destination_pairs]
         if not self._adds_up:
             return values
+        totals = self._totals(values)
+        if reduce_op != tf.distribute.ReduceOp.MEAN:
+            return totals
+        return [total / tf.cast(self._num_replicas_in_sync, total.dtype) for total in totals]
+
+    def _totals(self, values):
         # In a user's function each replica of a process asks for it, and elsewhere the host has
         # added up what they have.
         if is_for_all_replicas() and current_replicas() > 1:
@@ -134,6 +143,11 @@ class ExtendedToProcesses(IPUExtended):
             if groups.num_replicas > current_replicas():
                 return values
         return all_reduce(values)
+
+    def _distribute_datasets_from_function(self, dataset_fn, options):
+        world = self._container_strategy().world
+        context = tf.distribute.InputContext(world.size, world.rank, self._num_replicas_in_sync)
+        return self._experimental_distribute_dataset(dataset_fn(context), options)
 
 
 # The name of the class in the releases before 2.6.

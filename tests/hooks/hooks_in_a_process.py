@@ -279,6 +279,8 @@ EXERCISES = {
     "_save_model": backups,
     "on_train_end": backups,
     "makedirs": folders,
+    "get_attr_skipset": backups,
+    "_maybe_create_save_counter": checkpoints,
     "tensorflow.compat.v1.train.Saver.save": session_checkpoints,
     "tensorflow.compat.v1.saved_model.Builder.save": exported_session,
     "tensorflow.compat.v1.saved_model.Builder.__init__": exported_session,
