@@ -187,6 +187,11 @@ KERAS = (
         name="clone_model",
         reason="clones keep the options that saved models keep",
     ),
+    Hook(
+        owner="keras.optimizers.LossScaleOptimizer",
+        name="check_finite",
+        reason="processes that train together skip the same updates",
+    ),
     Hook(owner="keras.src.saving.saving_lib", name="get_attr_skipset", reason=_SAVES_ALONE),
     _saves("keras.src.saving.saving_api", "save_model"),
     _saves("keras.saving", "save_model"),

@@ -165,6 +165,13 @@ def lstm():
     return np.asarray(layer(np.ones((1, 3, 2), "float32"))).tolist()
 
 
+def scaled_update():
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=2.0)
+    variable = keras.Variable(1.0)
+    optimizer.apply([tf.constant(2.0)], [variable])
+    return float(variable)
+
+
 def scopes():
     layer = dense()
     layer.build((None, 3))
@@ -315,6 +322,7 @@ EXERCISES = {
     "lstm": lstm,
     "__enter__": scopes,
     "clone_model": clone,
+    "check_finite": scaled_update,
 }
 
 

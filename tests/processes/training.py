@@ -158,6 +158,38 @@ def assigned():
     return [found, ""]
 
 
+def scaled():
+    """A weight that is updated in the second of two steps, as one gradient is infinite before."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=8.0)
+    with IPUMultiReplicaStrategy().scope():
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((1,)), layer])
+        model.compile(optimizer, lambda y, prediction: prediction, steps_per_execution=2)
+    x = np.array([[1e38 if hvd.rank() else 1.0], [1.0]], "f4")
+    model.fit(x, x, batch_size=1, shuffle=False, verbose=0)
+    return [float(model.get_weights()[0].item()), float(optimizer.dynamic_scale)]
+
+
+def told():
+    """What replicas of both processes average, and the part of a dataset that each makes."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    strategy = IPUMultiReplicaStrategy()
+
+    @tf.function
+    def step(x):
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
+    def part(context):
+        numbers = tf.data.Dataset.range(4)
+        return numbers.shard(context.num_input_pipelines, context.input_pipeline_id)
+
+    mean = strategy.run(step, [tf.constant(hvd.rank() + 1.0)])
+    numbers = strategy.distribute_datasets_from_function(part)
+    return [float(mean), [int(number) for number in numbers]]
+
+
 def killed():
     """Rank 1 is killed when it has trained a little."""
     total = hvd.allreduce(tf.ones([2]))
@@ -223,6 +255,8 @@ def together():
         "loops": [own_loop(on_host) for on_host in (False, True)],
         "assigned": assigned(),
         "rounded": rounded(),
+        "scaled": scaled(),
+        "told": told(),
         "disagreements": disagreements(),
     }
 
