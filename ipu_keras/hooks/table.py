@@ -19,6 +19,7 @@ class Hook:
 
 
 _SAVES = "processes that train together write each file once, whole or not at all"
+_UPDATES = "gradients of several processes are added up before they are clipped or checked"
 _SAVES_ALONE = "one of several processes may save or load alone, in a strategy's scope"
 
 
@@ -187,11 +188,8 @@ KERAS = (
         name="clone_model",
         reason="clones keep the options that saved models keep",
     ),
-    Hook(
-        owner="keras.optimizers.LossScaleOptimizer",
-        name="check_finite",
-        reason="processes that train together skip the same updates",
-    ),
+    Hook(owner="keras.Optimizer", name="apply", reason=_UPDATES),
+    Hook(owner="keras.optimizers.LossScaleOptimizer", name="apply", reason=_UPDATES),
     Hook(owner="keras.src.saving.saving_lib", name="get_attr_skipset", reason=_SAVES_ALONE),
     _saves("keras.src.saving.saving_api", "save_model"),
     _saves("keras.saving", "save_model"),

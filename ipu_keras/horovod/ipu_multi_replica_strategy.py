@@ -16,6 +16,7 @@ from ipu_keras.machine.world import World
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
 from ipu_keras.processes.checkpoints import is_of_one_process
 from ipu_keras.processes.process_collectives import all_reduce, broadcast
+from ipu_keras.processes.summed_gradients import are_summed
 from ipu_keras.settings.arguments import checked_switch
 from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
 
@@ -127,7 +128,7 @@ class ExtendedToProcesses(IPUExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         values = [value for value, _ in value_destination_pairs]
-        if not self._adds_up:
+        if not self._adds_up or are_summed():
             return values
         totals = self._totals(values)
         if reduce_op != tf.distribute.ReduceOp.MEAN:

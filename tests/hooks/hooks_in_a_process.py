@@ -322,7 +322,7 @@ EXERCISES = {
     "lstm": lstm,
     "__enter__": scopes,
     "clone_model": clone,
-    "check_finite": scaled_update,
+    "apply": scaled_update,
 }
 
 

@@ -216,7 +216,8 @@ def training(num_ipus, accumulated):
         )
     if accumulated > 1:
         model.set_gradient_accumulation_options(accumulated * num_ipus)
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.5), "mse", steps_per_execution=accumulated)
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.5, global_clipnorm=1.0)
+    model.compile(optimizer, "mse", steps_per_execution=accumulated)
     size = 32 // (hvd.size() * num_ipus)
     order = np.arange(256).reshape(-1, hvd.size(), num_ipus * size)[:, hvd.rank()].ravel()
     fit = model.fit(x[order], y[order], batch_size=size, epochs=12, shuffle=False, verbose=0)

@@ -7,8 +7,8 @@ from ipu_keras.keras.extensions.call_observer import attach_call_observer
 from ipu_keras.keras.extensions.functional_extension import (
     FunctionalExtension as FunctionalExtension,
 )
-from ipu_keras.keras.extensions.joint_loss_scales import attach_joint_loss_scales
 from ipu_keras.keras.extensions.joint_saving import attach_joint_saving
+from ipu_keras.keras.extensions.joint_updates import attach_joint_updates
 from ipu_keras.keras.extensions.lstm_backend import attach_lstm
 from ipu_keras.keras.extensions.model_extension import ModelExtension as ModelExtension
 from ipu_keras.keras.extensions.pipeline_stage import PipelineStage as PipelineStage
@@ -37,5 +37,5 @@ attach_pipeline_stages()
 attach_call_observer()
 attach_scope_names()
 attach_cloning()
-attach_joint_loss_scales()
 attach_joint_saving()
+attach_joint_updates()
