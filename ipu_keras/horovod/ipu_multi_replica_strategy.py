@@ -24,12 +24,13 @@ from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
 class IPUMultiReplicaStrategy(IPUStrategy):
     """Trains one model on the IPUs of several processes, each of which has data of its own.
 
-    Each optimizer adds up the gradients of all processes before an update, so that all of them keep
-    the same weights; variables begin with the value that they have in process 0. Keras divides its
-    losses by the number of all replicas, so that `fit` averages gradients. `reduce` is over
-    processes. A variable with the aggregation `SUM` or `MEAN` gets the sum or the mean of what all
-    processes, of one replica each, assign to it, or add, within `run` or a model; without one, each
-    process assigns to its own. Processes have to run the same programs, equally often.
+    Each optimizer adds up the gradients of all processes before an update, and one of Keras's
+    before it clips them, so that all of them keep the same weights; variables begin with the value
+    that they have in process 0. Keras divides its losses by the number of all replicas, so that
+    `fit` averages gradients. `reduce` is over processes. A variable with the aggregation `SUM` or
+    `MEAN` gets the sum or the mean of what all processes, of one replica each, assign to it, or
+    add, within `run` or a model; without one, or with the synchronization `ON_READ`, each process
+    assigns to its own. Processes have to run the same programs, equally often.
 
     Args:
         ipu_device: Name of the TensorFlow device.
