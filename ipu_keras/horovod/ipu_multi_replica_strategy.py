@@ -104,7 +104,8 @@ class ExtendedToProcesses(IPUExtended):
 
         def of_first_process():
             value = given() if callable(given) else given
-            return broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), 0)
+            own = tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
+            return broadcast(own, 0, is_initial=True)
 
         options = {**kwargs, "initial_value": of_first_process}
         create = functools.partial(super()._create_variable, next_creator)

@@ -190,6 +190,20 @@ def told():
     return [float(mean), [int(number) for number in numbers]]
 
 
+def in_session():
+    """Sums of a session: one of a weight that it changes, one of the weight as it is, and both."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        begin = tf.compat.v1.placeholder(tf.float32, [])
+        with IPUMultiReplicaStrategy().scope():
+            weight = tf.compat.v1.get_variable("weight", initializer=begin, use_resource=True)
+        changed = weight.assign_add(1.0)
+        sums = [hvd.allreduce(of, op=hvd.Sum) for of in (changed, weight.read_value(), -changed)]
+        session.run(weight.initializer, {begin: hvd.rank() + 5.0})
+        found = session.run(sums[:1]) + session.run(sums[1:2]) + session.run([sums[0], sums[2]])
+        return [float(total) for total in found]
+
+
 def killed():
     """Rank 1 is killed when it has trained a little."""
     total = hvd.allreduce(tf.ones([2]))
@@ -258,6 +272,7 @@ def together():
         "rounded": rounded(),
         "scaled": scaled(),
         "told": told(),
+        "in_session": in_session(),
         "disagreements": disagreements(),
     }
 
