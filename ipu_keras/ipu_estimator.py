@@ -44,7 +44,8 @@ class IPUEstimatorSpec(_IPUEstimatorSpec):
         loss: A scalar; needed for training and evaluation.
         train_op: The operation, or tensor, that updates the weights; needed for training.
         eval_metric_ops: A dict from names to pairs of a metric's value and the tensor that updates
-            it, both computed on the IPU. Their last update counts, its mean over replicas.
+            it, both computed on the IPU. Their last update counts; with several replicas they begin
+            anew in each loop, and the mean over loops and replicas counts.
         eval_metrics: A pair of a function and its tensors, a list or a dict of them. The function
             runs on the host, and returns a dict from names to such pairs. One of
             `eval_metric_ops` and `eval_metrics` is needed for evaluation.
@@ -247,6 +248,12 @@ class IPUEstimator(EstimatorOnIpu):
 
     def _evaluation(self, loop: CompiledLoop) -> tuple[dict[str, Any], HostMetrics | None]:
         results = dict(loop.results)
+        if "updates" in results and self._ipus.num_replicas > 1:
+            # In a session replicas do not keep what they write, but get what the first one has.
+            with tf.control_dependencies(tf.nest.flatten(results)):
+                begun_again = _V1.local_variables_initializer()
+            with tf.control_dependencies([begun_again]):
+                results = tf.nest.map_structure(tf.identity, results)
         if "metrics" not in results:
             return results, None
         num_axes = 1 if self._ipus.num_replicas == 1 else 2
@@ -254,15 +261,19 @@ class IPUEstimator(EstimatorOnIpu):
         return results, HostMetrics(function, results["metrics"], num_axes, "eval_metrics")
 
     def _means(self, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        updated = results[-1].get("updates", {}) if results else {}
-        if updated and self._ipus.num_replicas > 1:
-            warnings.warn(
-                "Metrics of `eval_metric_ops` are computed by each replica, and their mean is "
-                "returned. That is right of means over batches of one size; use `eval_metrics` "
-                "for others.",
-                stacklevel=3,
-            )
-        found = {name: np.mean(values[-1]) for name, values in updated.items()}
+        updates = [each.get("updates", {}) for each in results]
+        names = list(updates[-1]) if updates else []
+        if self._ipus.num_replicas == 1:
+            found = {name: updates[-1][name][-1] for name in names}
+        else:
+            if names:
+                warnings.warn(
+                    "Metrics of `eval_metric_ops` are computed by each replica in each call of the "
+                    "session, and their mean is returned. That is right of means over batches of "
+                    "one size; use `eval_metrics` for others.",
+                    stacklevel=3,
+                )
+            found = {n: np.mean([each[n][-1] for each in updates], axis=(0, 1)) for n in names}
         return found | {"loss": np.mean([each["loss"] for each in results])}
 
     def _predicted(self, results: Any) -> Any:

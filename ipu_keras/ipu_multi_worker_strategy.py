@@ -15,6 +15,7 @@ from ipu_keras.internals.tensorflow.strategies import (
 )
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.ops.collectives import all_gather, groups_of_process
+from ipu_keras.processes.summed_gradients import are_summed
 from ipu_keras.settings.arguments import checked_switch
 from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas, replica_index
 
@@ -195,7 +196,10 @@ class ExtendedToWorkers(IPUExtended):
         return total / tf.cast(self._workers.size, total.dtype) if is_mean else total
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
-        totals = self._sums([value for value, _ in value_destination_pairs])
+        values = [value for value, _ in value_destination_pairs]
+        if are_summed():
+            return values
+        totals = self._sums(values)
         if reduce_op != tf.distribute.ReduceOp.MEAN:
             return totals
         return [total / tf.cast(self._workers.size, total.dtype) for total in totals]

@@ -200,7 +200,7 @@ def test_replicas_average_and_keep_the_order_of_the_dataset(tmp_path):
         w -= 0.001 * np.mean(2 * (w * x - 3 * x) * x)
     np.testing.assert_allclose(estimator.get_variable_value("weight"), w, rtol=1e-6)
     with pytest.warns(UserWarning, match="their mean is returned"):
-        found = estimator.evaluate(input_fn, steps=2)
+        found = estimator.evaluate(input_fn, steps=4)
     np.testing.assert_allclose(found["mean"], np.mean(Y))
     assert list(estimator.predict(input_fn, num_predictions=8)) == list(X)
 
@@ -316,14 +316,18 @@ def test_hooks_listeners_and_summaries_of_the_model(tmp_path):
 
 def test_all_elements_of_a_dataset_are_evaluated_once(tmp_path):
     def count(features, mode):
-        metrics = {"sum": V1.metrics.mean(features)}
+        metrics = {"sum": V1.metrics.mean(features), "by place": V1.metrics.mean_tensor(features)}
         return specs.EstimatorSpec(mode, loss=tf.reduce_max(features), eval_metric_ops=metrics)
 
     def numbers():
-        return tf.data.Dataset.from_tensor_slices(X).batch(2, drop_remainder=True)
+        dataset = tf.data.Dataset.from_tensor_slices(X).batch(2, drop_remainder=True)
+        return tf.data.Dataset.zip((dataset,))
 
     found = IPUEstimator(count, tmp_path, config(2)).evaluate(numbers)
+    assert found.pop("by place").tolist() == [3.0, 4.0]
     assert found == {"sum": 3.5, "loss": 4.0, "global_step": 0}
+    with pytest.raises(ValueError, match=r"steps=6, and a dataset that ended within .* 5 to 6 "):
+        IPUEstimator(count, tmp_path, config(2)).evaluate(numbers, steps=6)
     with pytest.raises(ValueError, match=r"steps \(4\) must be a multiple of iterations_per_loop"):
         IPUEstimator(count, tmp_path, config(3)).evaluate(numbers)
     with pytest.raises(ValueError, match="`steps` must be given, as the dataset"):

@@ -32,5 +32,6 @@ def __getattr__(name: str) -> object:
     raise AttributeError(
         f"tf.estimator has no {name!r} here: TensorFlow has dropped estimators, and ipu_keras has "
         "those of IPUs, `ipu.ipu_estimator.IPUEstimator` and "
-        "`ipu.ipu_pipeline_estimator.IPUPipelineEstimator`."
+        "`ipu.ipu_pipeline_estimator.IPUPipelineEstimator`. In place of `train_and_evaluate` call "
+        "their `train`, with growing `max_steps`, and `evaluate` in turns."
     )

@@ -238,8 +238,8 @@ class EstimatorOnIpu(ABC):
             A dict of the metrics, the mean `loss`, and the `global_step` of the checkpoint.
 
         Raises:
-            ValueError: The steps are no multiple of `iterations_per_loop`, or the functions return
-                something else than they have to.
+            ValueError: The steps are no multiple of `iterations_per_loop`, the dataset has fewer
+                batches, or the functions return something else than they have to.
         """
         positive_or_none("steps", steps)
         checkpoint = checkpoint_path or self.latest_checkpoint()
@@ -250,6 +250,7 @@ class EstimatorOnIpu(ABC):
             loop = self._compiled(ModeKeys.EVAL, dataset)
             results, metrics = self._evaluation(loop)
             found: list[Any] = []
+            step = None
             with opened(loop, ModeKeys.EVAL, self._config, hooks, checkpoint) as session:
                 for _ in range(steps // self._iterations):
                     if session.should_stop():
@@ -259,6 +260,14 @@ class EstimatorOnIpu(ABC):
                         unseen_by_hooks(session, metrics.update, found[-1]["metrics"])
                 step = unseen_by_hooks(session, fetched, _V1.train.get_global_step(graph))
                 values = {} if metrics is None else unseen_by_hooks(session, metrics.values)
+        if step is None:
+            # The session has closed itself, as where training comes to the end of its data.
+            raise ValueError(
+                f"`steps` must be at most the batches that each replica can get. Received: "
+                f"steps={steps}, and a dataset that ended within the batches "
+                f"{len(found) * self._iterations + 1} to {(len(found) + 1) * self._iterations} "
+                f"of each of the {self._ipus.num_replicas} replica(s)"
+            )
         values |= self._means(found)
         values["global_step"] = step
         self._write(values, self.eval_dir(name))

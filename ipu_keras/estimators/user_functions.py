@@ -95,9 +95,10 @@ def dataset_of(
         if isinstance(spec, tuple | list) and not hasattr(spec, "_fields"):
             if mode == ModeKeys.PREDICT:
                 return found.map(lambda features, *rest: (features,))
-            if len(spec) != 2:
+            if len(spec) not in (1, 2):
                 raise ValueError(
-                    "The elements of `input_fn`'s dataset must be tuples (features, labels). "
+                    "The elements of `input_fn`'s dataset must be tuples (features, labels) or "
+                    "(features,). "
                     f"Received: elements of {len(spec)} parts"
                 )
             return found

@@ -19,6 +19,8 @@ class Hook:
 
 
 _SAVES = "processes that train together write each file once, whole or not at all"
+_UPDATES = "gradients of several processes are added up before they are clipped or checked"
+_SAVES_ALONE = "one of several processes may save or load alone, in a strategy's scope"
 
 
 def _saves(owner: str, name: str) -> Hook:
@@ -93,6 +95,11 @@ TENSORFLOW = (
         name="fused_batch_norm_v3",
         reason="replicas combine their statistics",
         since="the first `distributed_batch_norm`, which replicated programs enter",
+    ),
+    Hook(
+        owner="tensorflow.python.checkpoint.checkpoint.Checkpoint",
+        name="_maybe_create_save_counter",
+        reason=_SAVES_ALONE,
     ),
     _saves("tensorflow.python.checkpoint.checkpoint.TrackableSaver", "save"),
     _saves("tensorflow.python.checkpoint.async_checkpoint_helper.AsyncCheckpointHelper", "save"),
@@ -181,6 +188,9 @@ KERAS = (
         name="clone_model",
         reason="clones keep the options that saved models keep",
     ),
+    Hook(owner="keras.Optimizer", name="apply", reason=_UPDATES),
+    Hook(owner="keras.optimizers.LossScaleOptimizer", name="apply", reason=_UPDATES),
+    Hook(owner="keras.src.saving.saving_lib", name="get_attr_skipset", reason=_SAVES_ALONE),
     _saves("keras.src.saving.saving_api", "save_model"),
     _saves("keras.saving", "save_model"),
     _saves("keras.models", "save_model"),

@@ -14,7 +14,9 @@ from ipu_keras.internals.tensorflow.strategies import (
 from ipu_keras.ipu_strategy import IPUExtended, IPUStrategy
 from ipu_keras.machine.world import World
 from ipu_keras.ops.collectives import all_reduce_sum, replica_groups
+from ipu_keras.processes.checkpoints import is_of_one_process
 from ipu_keras.processes.process_collectives import all_reduce, broadcast
+from ipu_keras.processes.summed_gradients import are_summed
 from ipu_keras.settings.arguments import checked_switch
 from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
 
@@ -22,12 +24,13 @@ from ipu_keras.tracing.replication import current_replicas, is_for_all_replicas
 class IPUMultiReplicaStrategy(IPUStrategy):
     """Trains one model on the IPUs of several processes, each of which has data of its own.
 
-    Each optimizer adds up the gradients of all processes before an update, so that all of them keep
-    the same weights; variables begin with the value that they have in process 0. Keras divides its
-    losses by the number of all replicas, so that `fit` averages gradients. `reduce` is over
-    processes. A variable with the aggregation `SUM` or `MEAN` gets the sum or the mean of what all
-    processes, of one replica each, assign to it, or add, within `run` or a model; without one, each
-    process assigns to its own. Processes have to run the same programs, equally often.
+    Each optimizer adds up the gradients of all processes before an update, and one of Keras's
+    before it clips them, so that all of them keep the same weights; variables begin with the value
+    that they have in process 0. Keras divides its losses by the number of all replicas, so that
+    `fit` averages gradients. `reduce` is over processes. A variable with the aggregation `SUM` or
+    `MEAN` gets the sum or the mean of what all processes, of one replica each, assign to it, or
+    add, within `run` or a model; without one, or with the synchronization `ON_READ`, each process
+    assigns to its own. Processes have to run the same programs, equally often.
 
     Args:
         ipu_device: Name of the TensorFlow device.
@@ -95,11 +98,14 @@ class ExtendedToProcesses(IPUExtended):
         return self._num_processes * (1 if device is None else len(device.ipus))
 
     def _create_variable(self, next_creator, **kwargs):
+        if is_of_one_process():
+            return super()._create_variable(next_creator, **kwargs)
         given = kwargs["initial_value"]
 
         def of_first_process():
             value = given() if callable(given) else given
-            return broadcast(tf.convert_to_tensor(value, dtype=kwargs.get("dtype")), 0)
+            own = tf.convert_to_tensor(value, dtype=kwargs.get("dtype"))
+            return broadcast(own, 0, is_initial=True)
 
         options = {**kwargs, "initial_value": of_first_process}
         create = functools.partial(super()._create_variable, next_creator)
@@ -124,8 +130,14 @@ class ExtendedToProcesses(IPUExtended):
 
     def _batch_reduce_to(self, reduce_op, value_destination_pairs, options):
         values = [value for value, _ in value_destination_pairs]
-        if not self._adds_up:
+        if not self._adds_up or are_summed():
             return values
+        totals = self._totals(values)
+        if reduce_op != tf.distribute.ReduceOp.MEAN:
+            return totals
+        return [total / tf.cast(self._num_replicas_in_sync, total.dtype) for total in totals]
+
+    def _totals(self, values):
         # In a user's function each replica of a process asks for it, and elsewhere the host has
         # added up what they have.
         if is_for_all_replicas() and current_replicas() > 1:
@@ -134,6 +146,11 @@ class ExtendedToProcesses(IPUExtended):
             if groups.num_replicas > current_replicas():
                 return values
         return all_reduce(values)
+
+    def _distribute_datasets_from_function(self, dataset_fn, options):
+        world = self._container_strategy().world
+        context = tf.distribute.InputContext(world.size, world.rank, self._num_replicas_in_sync)
+        return self._experimental_distribute_dataset(dataset_fn(context), options)
 
 
 # The name of the class in the releases before 2.6.

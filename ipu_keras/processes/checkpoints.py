@@ -1,8 +1,9 @@
 """Has one of several processes write what all of them would write to the same place."""
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -18,6 +19,8 @@ _MOST_CHARACTERS = 500
 
 # Whether something is being written, of which all that is written within is a part.
 _writes: ContextVar[bool] = ContextVar("writes_checkpoint", default=False)
+# Whether something is done that one process may do without the others.
+_is_of_one: ContextVar[bool] = ContextVar("is_of_one_process", default=False)
 
 
 def written_once(place: str | os.PathLike[str], write: Callable[[], Any]) -> Any:
@@ -50,6 +53,21 @@ def written_once(place: str | os.PathLike[str], write: Callable[[], Any]) -> Any
     if error:
         raise OSError(f"Rank 0 could not write {place!r} for all processes. Received: {error}")
     return result
+
+
+@contextlib.contextmanager
+def of_one_process() -> Iterator[None]:
+    """While this is open, variables are made that one process may make without the others."""
+    token = _is_of_one.set(True)
+    try:
+        yield
+    finally:
+        _is_of_one.reset(token)
+
+
+def is_of_one_process() -> bool:
+    """Returns whether variables that are made do not begin with what the first process has."""
+    return _is_of_one.get()
 
 
 def are_several() -> bool:

@@ -38,13 +38,18 @@ _MODULE = """module {{
 # orders would wait for each other for ever.
 # No string, as savers would warn that they cannot export what it has.
 _LAST: Any = ("ipu_last_reduction",)
+# The same for initial values of variables, which only initializers run.
+_LAST_INITIAL: Any = ("ipu_last_initial_value",)
+# What a session runs again without another effect.
+_READS = frozenset({"VarHandleOp", "ReadVariableOp", "XlaCallModule"})
 
 
-def all_reduce(tensors: Sequence[Any]) -> list[tf.Tensor]:
+def all_reduce(tensors: Sequence[Any], *, chain: Any = _LAST) -> list[tf.Tensor]:
     """Returns the sums of tensors over all processes, bit for bit the same in all of them.
 
     Args:
         tensors: Numbers of 16 to 64 bits, of shapes that are known in a graph.
+        chain: The collection of a graph that says what its last reduction returned.
 
     Raises:
         TypeError: A tensor is of another type.
@@ -62,7 +67,9 @@ def all_reduce(tensors: Sequence[Any]) -> list[tf.Tensor]:
     found = list(tensors)
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         places = [k for k, tensor in enumerate(tensors) if tensor.dtype == dtype]
-        for place, total in zip(places, _one_call([tensors[k] for k in places]), strict=True):
+        for place, total in zip(
+            places, _one_call([tensors[k] for k in places], chain), strict=True
+        ):
             found[place] = total
     return found
 
@@ -101,15 +108,20 @@ def put_together(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     return tf.unstack(found, len(values) * world.size)
 
 
-def broadcast(tensor: Any, root: int) -> tf.Tensor:
-    """Returns the tensor of the process `root`, in all processes."""
+def broadcast(tensor: Any, root: int, *, is_initial: bool = False) -> tf.Tensor:
+    """Returns the tensor of the process `root`, in all processes.
+
+    Args:
+        is_initial: Whether it is the initial value of a variable.
+    """
     tensor = tf.convert_to_tensor(tensor)
     if SYSTEM.world.size == 1:
         return tensor
     if tf.executing_eagerly():
         return tf.constant(handed_on(tensor.numpy(), root))
     own = tensor if SYSTEM.world.rank == root else tf.zeros_like(tensor)
-    (found,) = all_reduce([own])
+    in_session = not is_trace(tf.compat.v1.get_default_graph())
+    (found,) = all_reduce([own], chain=_LAST_INITIAL if is_initial and in_session else _LAST)
     return found
 
 
@@ -122,19 +134,44 @@ def _sum_of(array: np.ndarray) -> np.ndarray:
     return total
 
 
-def _one_call(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def _one_call(tensors: Sequence[tf.Tensor], chain: Any) -> list[tf.Tensor]:
     """Adds up tensors of one type by one call, behind the graph's last one."""
     dtype = tensors[0].dtype
     graph = tf.compat.v1.get_default_graph()
-    calls = graph.get_collection_ref(_LAST)
-    # A function that a session calls does not follow what is in the session's own graph, such as
-    # initial values, which would be computed again whenever it runs.
+    calls = graph.get_collection_ref(chain)
+    # A function that a session calls does not follow what is in the session's own graph, which
+    # would be computed again whenever it runs.
     follows = bool(calls) and (calls[-1].graph is graph or is_trace(calls[-1].graph))
+    if follows and chain is _LAST and not is_trace(graph):
+        follows = not _has_effects_beside(calls[-1], tensors)
     token = tf.cast(calls[-1], dtype) if follows else tf.zeros([], dtype)
     given = [*tensors, token]
     *totals, token = call_module_of(given, version=9, module=_module_for(given))
     calls[:] = [token]
     return totals
+
+
+def _has_effects_beside(last: tf.Tensor, tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a session would do, or need, more for a call if that followed the last one.
+
+    That one may be of a training step, and this one of an evaluation.
+    """
+    more = _needed(last) - set().union(*map(_needed, tensors))
+    return any(
+        op.type.startswith("Placeholder") or (op.op_def.is_stateful and op.type not in _READS)
+        for op in more
+    )
+
+
+def _needed(tensor: tf.Tensor) -> set[tf.Operation]:
+    """Returns the operations that a session runs for a tensor."""
+    found, waiting = set(), [tensor.op]
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found.add(op)
+            waiting += [*op.control_inputs, *(given.op for given in op.inputs)]
+    return found
 
 
 def _module_for(tensors: Sequence[tf.Tensor]) -> str:

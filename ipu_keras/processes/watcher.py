@@ -95,8 +95,10 @@ def main(listener: socket.socket, count: int, size: int) -> None:
         _tell(launcher.errors, f"{said}reads its output any longer, or it was killed\n")
     # Where one says farewell all end, or the launcher kills those that do not.
     elif not connection.recv(1):
-        said = f"rank {rank} of {size} was killed, or has ended without a word; all end\n"
-        _tell(sys.stderr.fileno(), said)
+        said = f"rank {rank} of {size} was killed, or has ended without a word; all end"
+        # The launcher ends those of other machines, whose watchers cannot tell why.
+        elsewhere = "" if count == size else ", unless a rank of another machine was named before"
+        _tell(sys.stderr.fileno(), f"{said}{elsewhere}\n")
 
 
 def _tell(file: int, said: str) -> None:

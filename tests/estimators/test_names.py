@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from project_imports import PROJECT
 
 from ipu_keras import estimators
 from ipu_keras.estimators.run_config import EstimatorRunConfig
@@ -32,3 +34,9 @@ assert tf.compat.v1.estimator is first.estimator is tf.estimator
 def test_what_is_not_there_says_what_is():
     with pytest.raises(AttributeError, match=r"no 'Estimator' here: .* `ipu\.ipu_estimator\.IPUEs"):
         _ = tf.estimator.Estimator
+
+
+def test_the_how_to_has_all_names():
+    text = Path(PROJECT, "docs", "how-to", "estimators.md").read_text()
+    public = {name for name in vars(estimators) if name[0].isupper() and name != "Any"}
+    assert {name for name in public if f"`{name}`" not in text} == set()

@@ -165,6 +165,13 @@ def lstm():
     return np.asarray(layer(np.ones((1, 3, 2), "float32"))).tolist()
 
 
+def scaled_update():
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=2.0)
+    variable = keras.Variable(1.0)
+    optimizer.apply([tf.constant(2.0)], [variable])
+    return float(variable)
+
+
 def scopes():
     layer = dense()
     layer.build((None, 3))
@@ -279,6 +286,8 @@ EXERCISES = {
     "_save_model": backups,
     "on_train_end": backups,
     "makedirs": folders,
+    "get_attr_skipset": backups,
+    "_maybe_create_save_counter": checkpoints,
     "tensorflow.compat.v1.train.Saver.save": session_checkpoints,
     "tensorflow.compat.v1.saved_model.Builder.save": exported_session,
     "tensorflow.compat.v1.saved_model.Builder.__init__": exported_session,
@@ -313,6 +322,7 @@ EXERCISES = {
     "lstm": lstm,
     "__enter__": scopes,
     "clone_model": clone,
+    "apply": scaled_update,
 }
 
 

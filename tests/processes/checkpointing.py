@@ -72,7 +72,9 @@ def keras_files(folder):
         return keras.models.load_model(path, custom_objects={"Own": Own}).layers[0].rank
 
     if hvd.rank() == 0:  # as scripts do it, of which the others hear nothing
-        model.save_weights(folder / "first.weights.h5")
+        with IPUMultiReplicaStrategy().scope():
+            model.save_weights(folder / "first.weights.h5")
+            tf.train.Checkpoint(model=model).save(folder / "of_first")
     model.save_weights(folder / "all.weights.h5")
     saved("all.weights.h5", weights)
     model.save(folder / "all.keras")

@@ -76,6 +76,18 @@ def test_halves_are_rounded_alike(together):
     assert one == other
 
 
+def test_an_update_is_skipped_by_all_processes(together):
+    assert [each["scaled"] for each in together] == [[0.5, 4.0]] * 2
+
+
+def test_replicas_average_and_datasets_know_their_process(together):
+    assert [each["told"] for each in together] == [[1.5, [0, 2]], [1.5, [1, 3]]]
+
+
+def test_sums_of_a_session_do_no_more_than_they_need(together):
+    assert [each["in_session"] for each in together] == [[12.0, 12.0, 14.0, -14.0]] * 2
+
+
 def test_an_error_that_nobody_handles_ends_all_processes(tmp_path):
     _, said = run(2, tmp_path / "of", "fails", fails=True)
     assert "rank 1 of 2 failed: ValueError: bad sample 17; all processes end" in said

@@ -158,6 +158,52 @@ def assigned():
     return [found, ""]
 
 
+def scaled():
+    """A weight that is updated in the second of two steps, as one gradient is infinite before."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5), initial_scale=8.0)
+    with IPUMultiReplicaStrategy().scope():
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((1,)), layer])
+        model.compile(optimizer, lambda y, prediction: prediction, steps_per_execution=2)
+    x = np.array([[1e38 if hvd.rank() else 1.0], [1.0]], "f4")
+    model.fit(x, x, batch_size=1, shuffle=False, verbose=0)
+    return [float(model.get_weights()[0].item()), float(optimizer.dynamic_scale)]
+
+
+def told():
+    """What replicas of both processes average, and the part of a dataset that each makes."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    strategy = IPUMultiReplicaStrategy()
+
+    @tf.function
+    def step(x):
+        context = tf.distribute.get_replica_context()
+        return context.all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
+    def part(context):
+        numbers = tf.data.Dataset.range(4)
+        return numbers.shard(context.num_input_pipelines, context.input_pipeline_id)
+
+    mean = strategy.run(step, [tf.constant(hvd.rank() + 1.0)])
+    numbers = strategy.distribute_datasets_from_function(part)
+    return [float(mean), [int(number) for number in numbers]]
+
+
+def in_session():
+    """Sums of a session: one of a weight that it changes, one of the weight as it is, and both."""
+    ipu.config.IPUConfig().configure_ipu_system()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        begin = tf.compat.v1.placeholder(tf.float32, [])
+        with IPUMultiReplicaStrategy().scope():
+            weight = tf.compat.v1.get_variable("weight", initializer=begin, use_resource=True)
+        changed = weight.assign_add(1.0)
+        sums = [hvd.allreduce(of, op=hvd.Sum) for of in (changed, weight.read_value(), -changed)]
+        session.run(weight.initializer, {begin: hvd.rank() + 5.0})
+        found = session.run(sums[:1]) + session.run(sums[1:2]) + session.run([sums[0], sums[2]])
+        return [float(total) for total in found]
+
+
 def killed():
     """Rank 1 is killed when it has trained a little."""
     total = hvd.allreduce(tf.ones([2]))
@@ -184,7 +230,8 @@ def training(num_ipus, accumulated):
         )
     if accumulated > 1:
         model.set_gradient_accumulation_options(accumulated * num_ipus)
-    model.compile(keras.optimizers.SGD(0.1, momentum=0.5), "mse", steps_per_execution=accumulated)
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.5, global_clipnorm=1.0)
+    model.compile(optimizer, "mse", steps_per_execution=accumulated)
     size = 32 // (hvd.size() * num_ipus)
     order = np.arange(256).reshape(-1, hvd.size(), num_ipus * size)[:, hvd.rank()].ravel()
     fit = model.fit(x[order], y[order], batch_size=size, epochs=12, shuffle=False, verbose=0)
@@ -223,6 +270,9 @@ def together():
         "loops": [own_loop(on_host) for on_host in (False, True)],
         "assigned": assigned(),
         "rounded": rounded(),
+        "scaled": scaled(),
+        "told": told(),
+        "in_session": in_session(),
         "disagreements": disagreements(),
     }
 

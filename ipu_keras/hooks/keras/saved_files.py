@@ -1,5 +1,6 @@
 """What Keras writes: models, weights, and the backups of training."""
 
+import contextlib
 import copy
 import os
 import shutil
@@ -13,6 +14,7 @@ from ipu_keras.hooks.installation import install
 from ipu_keras.internals.keras.saving import (
     backup_class,
     file_functions,
+    saved_states,
     saving_functions,
     tf_keras_models,
 )
@@ -22,7 +24,10 @@ Write = Callable[[str, Callable[[str], Any]], Any]
 
 
 def surround_writing(
-    concerns: Callable[[], bool], write: Write, remove: Callable[[str], None]
+    concerns: Callable[[], bool],
+    write: Write,
+    remove: Callable[[str], None],
+    within: Callable[[], contextlib.AbstractContextManager[None]],
 ) -> None:
     """Has a function write what Keras saves to files, and remove its backups.
 
@@ -30,6 +35,7 @@ def surround_writing(
         concerns: Whether that is so, asked each time.
         write: May have it written to another path, and move it.
         remove: Takes the folder of a backup that is no longer wanted.
+        within: Opened where whoever saves or loads makes variables of no model.
     """
 
     def saving(original: Callable) -> Callable:
@@ -88,6 +94,14 @@ def surround_writing(
 
         return makedirs
 
+    def comparing(original: Callable) -> Callable:
+        def get_attr_skipset(obj_type):
+            # It makes an optimizer, to see what attributes each has.
+            with within():
+                return original(obj_type)
+
+        return get_attr_skipset
+
     again = (keras.saving, keras.models, tf_keras_models())
     install(saving_functions(), "save_model", saving, also=again)
     install(saving_functions(), "save_weights", saving, also=[keras.saving])
@@ -95,6 +109,7 @@ def surround_writing(
     install(backup_class(), "_save_model", backing_up)
     install(backup_class(), "on_train_end", ending)
     install(file_functions(), "makedirs", making)
+    install(saved_states(), "get_attr_skipset", comparing)
 
 
 def _is_local(path: Any) -> bool:

@@ -1,5 +1,6 @@
 """What TensorFlow writes: checkpoints of objects and of sessions, and which is the last one."""
 
+import contextlib
 import copy
 import os
 import time
@@ -13,12 +14,15 @@ from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.saved_checkpoints import (
     asynchronous_saver,
     checkpoint_records,
+    counted_checkpoint,
     object_saver,
 )
 
 
 def surround_checkpoints(
-    concerns: Callable[[], bool], once: Callable[[str, Callable[[], Any]], Any]
+    concerns: Callable[[], bool],
+    once: Callable[[str, Callable[[], Any]], Any],
+    within: Callable[[], contextlib.AbstractContextManager[None]],
 ) -> None:
     """Has a function write checkpoints; TensorFlow itself writes each file whole or not at all.
 
@@ -26,6 +30,7 @@ def surround_checkpoints(
         concerns: Whether that is so, asked each time.
         once: Takes the path and what writes it, and returns what that does, the path of the
             checkpoint, also if it is not called in this process.
+        within: Opened where a checkpoint makes the variable that counts how often it was saved.
     """
 
     def saving_objects(original: Callable) -> Callable:
@@ -82,6 +87,14 @@ def surround_checkpoints(
 
         return update_checkpoint_state_internal
 
+    def counting(original: Callable) -> Callable:
+        def _maybe_create_save_counter(self):
+            with within():
+                return original(self)
+
+        return _maybe_create_save_counter
+
+    install(counted_checkpoint(), "_maybe_create_save_counter", counting)
     install(object_saver(), "save", saving_objects)
     for name in ("save", "_write"):
         install(asynchronous_saver(), name, saving_at_once)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipu_keras.host.splitting import before_return
 from ipu_keras.internals.fallbacks import fallbacks
+from ipu_keras.internals.tensorflow.functions import is_trace
 from ipu_keras.internals.tensorflow.operations import add_callback, remove_callback
 from ipu_keras.tracing.as_written import AsWritten, Replaced, as_written
 from ipu_keras.tracing.extraction import extract
@@ -22,8 +23,9 @@ def replaced(
     """While this is open, operations of some kinds in graphs that are traced get another result.
 
     Uses TensorFlow's op callbacks. The operation itself stays in the graph, without a use, so
-    that `undone` can put it back. Eager operations are left alone. What is yielded grows as
-    graphs are traced.
+    that `undone` can put it back. Eager operations are left alone, and so are those of a session's
+    graph, such as initial values of variables that a traced function makes. What is yielded grows
+    as graphs are traced.
 
     Args:
         replacement: Takes the inputs and the first result of an operation; returns what users
@@ -32,13 +34,14 @@ def replaced(
     found: list[Replaced] = []
 
     def callback(op_type, inputs, attrs, outputs, op_name=None, graph=None):
+        is_replaced = op_type in kinds and is_trace(graph)
         if outputs is None:
             # A callback before this one left them alone, such as that of
             # `tf.debugging.enable_check_numerics`, and TensorFlow hands on what it returned.
-            if op_type not in kinds or graph is None:
+            if not is_replaced:
                 return None
             outputs = graph.get_operation_by_name(op_name).outputs
-        if op_type in kinds and graph is not None:
+        if is_replaced:
             output, *others = outputs
             other = fallbacks().attempt(f"replacing {op_type}", replacement, inputs, output)
             if other is not None:

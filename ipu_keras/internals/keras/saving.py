@@ -18,6 +18,9 @@ _SAVING = PrivateName(
         save_weights=Function("model", "filepath", "overwrite"),
     ),
 )
+_STATES = PrivateName(
+    "keras.src.saving", "saving_lib", Module(get_attr_skipset=Function("obj_type"))
+)
 _FILES = PrivateName("keras.src.utils", "file_utils", Module(makedirs=Function("path")))
 _BACKUPS = PrivateName(
     "keras.callbacks",
@@ -52,6 +55,11 @@ def tf_keras_models() -> Any:
 def saving_functions() -> Any:
     """Returns the module of the functions that methods of models call to save."""
     return _SAVING.get()
+
+
+def saved_states() -> Any:
+    """Returns the module that walks through a model whose state is saved or loaded."""
+    return _STATES.get()
 
 
 def file_functions() -> Any:

@@ -9,6 +9,11 @@ _SAVER = PrivateName(
     "TrackableSaver",
     Class(members={"save": Function("self", "file_prefix")}),
 )
+_CHECKPOINT = PrivateName(
+    "tensorflow.python.checkpoint.checkpoint",
+    "Checkpoint",
+    Class(members={"_maybe_create_save_counter": Function("self")}),
+)
 _ASYNCHRONOUS = PrivateName(
     "tensorflow.python.checkpoint.async_checkpoint_helper",
     "AsyncCheckpointHelper",
@@ -31,6 +36,11 @@ _RECORDS = PrivateName(
 def object_saver() -> Any:
     """Returns the class whose `save` writes all variables of a `tf.train.Checkpoint`."""
     return _SAVER.get()
+
+
+def counted_checkpoint() -> Any:
+    """Returns the class `tf.train.Checkpoint`, which makes a variable when it is first saved."""
+    return _CHECKPOINT.get()
 
 
 def asynchronous_saver() -> Any:

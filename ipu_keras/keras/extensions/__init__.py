@@ -8,6 +8,7 @@ from ipu_keras.keras.extensions.functional_extension import (
     FunctionalExtension as FunctionalExtension,
 )
 from ipu_keras.keras.extensions.joint_saving import attach_joint_saving
+from ipu_keras.keras.extensions.joint_updates import attach_joint_updates
 from ipu_keras.keras.extensions.lstm_backend import attach_lstm
 from ipu_keras.keras.extensions.model_extension import ModelExtension as ModelExtension
 from ipu_keras.keras.extensions.pipeline_stage import PipelineStage as PipelineStage
@@ -37,3 +38,4 @@ attach_call_observer()
 attach_scope_names()
 attach_cloning()
 attach_joint_saving()
+attach_joint_updates()

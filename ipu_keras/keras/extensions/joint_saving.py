@@ -10,14 +10,14 @@ from ipu_keras.hooks.tensorflow.event_files import name_event_files
 from ipu_keras.hooks.tensorflow.exports import surround_exports
 from ipu_keras.hooks.tensorflow.saved_variables import surround_checkpoints
 from ipu_keras.machine.system import SYSTEM
-from ipu_keras.processes.checkpoints import are_several, written_once
+from ipu_keras.processes.checkpoints import are_several, of_one_process, written_once
 from ipu_keras.store.atomic_files import remove_whole, written_beside
 
 
 def attach_joint_saving() -> None:
     """Has Keras and TensorFlow write files once for all processes."""
-    surround_writing(are_several, _write, _remove)
-    surround_checkpoints(are_several, written_once)
+    surround_writing(are_several, _write, _remove, of_one_process)
+    surround_checkpoints(are_several, written_once, of_one_process)
     surround_exports(are_several, written_once, _write)
     name_event_files(lambda: f".{SYSTEM.world.rank}" if SYSTEM.world.rank else "")
 

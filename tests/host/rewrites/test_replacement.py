@@ -70,6 +70,20 @@ def test_callbacks_of_users_may_come_before(numerics_checked):
         concrete(-X)
 
 
+def test_initial_values_in_a_session_s_graph_are_left():
+    def step(x):
+        with tf.init_scope():
+            initial = tf.sin(tf.constant(X.numpy()))
+        return x + initial
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with squares_for_sines() as found:
+            concrete = traced(step)
+        assert found == []
+        result = session.run(concrete(tf.zeros([3])))
+    np.testing.assert_allclose(result, np.sin([1.0, 2.0, 3.0]), rtol=1e-6)
+
+
 def test_a_function_without_replacements_takes_what_nothing_uses():
     with squares_for_sines() as found:
         concrete = traced(lambda unused, x: (tf.sin(x), x), SPEC, SPEC)
