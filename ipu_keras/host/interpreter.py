@@ -73,6 +73,8 @@ class Interpreter:
         self._observe = observe
         # Operations as functions of their own, which is a form that all of them have.
         self._single: dict[tf.Operation, Callable[..., Any]] = {}
+        # The operations of graphs, in an order in which they can run.
+        self._orders: dict[Any, list[tf.Operation]] = {}
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """Runs the function with eager tensors."""
@@ -82,7 +84,9 @@ class Interpreter:
     def _run(self, graph: Any, given: Sequence[Any], place: RunningPlace) -> list[Any]:
         values = {tensor.ref(): value for tensor, value in zip(graph.inputs, given, strict=True)}
         calls: Counter[str] = Counter()
-        for op in graph.get_operations():  # operations come after what they need
+        if graph not in self._orders:
+            self._orders[graph] = _in_order(graph)
+        for op in self._orders[graph]:
             if op.type == "Placeholder":
                 continue
             inputs = [values[tensor.ref()] for tensor in op.inputs]
@@ -123,6 +127,24 @@ class Interpreter:
                 return inputs
             inputs = self._run(self._graphs[body], inputs, inside)
         raise AssertionError("a count has no end")
+
+
+def _in_order(graph: Any) -> list[tf.Operation]:
+    """Returns the operations of a graph as they were made, but behind what they need.
+
+    The gradient of a loop adds lists to what the loop takes, which are made after it.
+    """
+    found: dict[tf.Operation, None] = {}
+    waiting = graph.get_operations()[::-1]
+    while waiting:
+        op = waiting[-1]
+        needed = [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+        missing = [] if op in found else [each for each in needed if each not in found]
+        if missing:
+            waiting.extend(missing[::-1])
+        else:
+            found[waiting.pop()] = None
+    return [*found]
 
 
 def _limit(inputs: Sequence[Any]) -> int | None:
