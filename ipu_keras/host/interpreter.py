@@ -33,8 +33,10 @@ class RunningPlace:
     function: str = ""
 
 
-# Takes an operation, its place, its inputs and its outputs; returns what its outputs are to be.
-Observer = Callable[[tf.Operation, RunningPlace, Sequence[Any], list[Any]], list[Any]]
+# Takes an operation, its place, its inputs, and what runs it, which returns the outputs for
+# inputs; returns what its outputs are to be.
+Run = Callable[..., list[Any]]
+Observer = Callable[[tf.Operation, RunningPlace, Sequence[Any], Run], list[Any]]
 
 # Takes an operation and its place; returns its outputs if it is not to run, else `None`.
 Substitute = Callable[[tf.Operation, RunningPlace], list[Any] | None]
@@ -72,7 +74,7 @@ class Interpreter:
         }
         self._observe = observe
         # Operations as functions of their own, which is a form that all of them have.
-        self._single: dict[tf.Operation, Callable[..., Any]] = {}
+        self._single: dict[tf.Operation, Run] = {}
         # The operations of graphs, in an order in which they can run.
         self._orders: dict[Any, list[tf.Operation]] = {}
 
@@ -113,7 +115,7 @@ class Interpreter:
             return known
         if op not in self._single:
             self._single[op] = _function_of(op)
-        return self._observe(op, place, inputs, list(self._single[op](*inputs)))
+        return self._observe(op, place, inputs, self._single[op])
 
     def _loop(self, op: tf.Operation, inputs: list[Any], place: RunningPlace) -> list[Any]:
         condition, body = (op.get_attr(name).name for name in ("cond", "body"))
@@ -162,7 +164,7 @@ def _branch(op: tf.Operation, choice: Any) -> str:
     return branches[index if 0 <= index < len(branches) else -1].name
 
 
-def _function_of(op: tf.Operation) -> Callable[..., Any]:
+def _function_of(op: tf.Operation) -> Run:
     """Returns a function of the inputs of one operation, which returns a list of its outputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if name[0] != "_"}
     # Whoever looks for infinities has to see those of halves.
@@ -185,7 +187,8 @@ def _function_of(op: tf.Operation) -> Callable[..., Any]:
         return list(made.outputs)
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in op.inputs]
-    return tf.function(run, autograph=False).get_concrete_function(*specs)
+    concrete = tf.function(run, autograph=False).get_concrete_function(*specs)
+    return lambda *inputs: list(concrete(*inputs))
 
 
 def positions_of(place: RunningPlace) -> Iterator[tuple[int, int]]:
