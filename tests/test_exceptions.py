@@ -184,3 +184,35 @@ def test_invalid_halves(number, nanoo, expected):
             strategy.run(function, given)
     else:
         assert strategy.run(function, given) == expected
+
+
+@pytest.mark.parametrize(
+    ("compute", "given", "kind"),
+    [
+        (tf.matmul, [[[np.nan, 1], [np.inf, 1]], [[0.0], [1]]], "INV"),
+        (tf.matmul, [[[np.nan, 1], [np.inf, 1]], [[2.0], [1]]], ""),
+        (tf.divide, [[np.nan, 0], [1.0, 0]], "INV"),
+        (tf.divide, [[np.nan, 1], [0.0, 1]], ""),
+        (tf.divide, [[np.inf, 1], [1.0, 0]], "DIV0"),
+        (tf.multiply, [[np.inf, 3e38], [1.0, 3e38]], "OFLO"),
+        (tf.multiply, [[np.inf, 3e38], [1.0, 1]], ""),
+    ],
+)
+def test_beside_what_was_not_finite_before(compute, given, kind):
+    """Exceptions count where numbers make them, and not what becomes of NaN and infinities."""
+    strategy = configured(inv=True, div0=True, oflo=True)
+    function = tf.function(lambda *tensors: compute(*tensors), autograph=False)
+    if kind:
+        with pytest.raises(tf.errors.InternalError, match=rf"\({kind}\) in the operation "):
+            strategy.run(function, [*map(tf.constant, given)])
+    else:
+        assert not np.isfinite(strategy.run(function, [*map(tf.constant, given)])).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_variables_that_were_not_finite_before(value):
+    strategy = configured(inv=True, div0=True, oflo=True)
+    with strategy.scope():
+        variable = tf.Variable([value, 1.0])
+    strategy.run(tf.function(variable.assign_add), [tf.constant([1.0, 1.0])])
+    np.testing.assert_array_equal(variable, [value, 2.0])

@@ -274,3 +274,32 @@ def test_everything_at_once(flags, num_ipus):
     assert not model.predict(X, batch_size=2, verbose=0).any()
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
     assert IPUStrategy().run(tf.function(lambda x: x + 1.0), [tf.constant(2.0)]) == 0.0
+
+
+class TestFlagsOfLater:
+    @of_one_replica
+    def test_models_follow_them(self, flags):
+        model = dense()
+
+        def loss():
+            return model.test_on_batch(X, Y)
+
+        assert loss() == 7.0
+        flags("use_synthetic_data", "synthetic_data_initializer=2")
+        assert loss() == 0.0  # nothing is sent
+        flags("synthetic_data_categories=infeed", "synthetic_data_initializer=2")
+        assert loss() == 6.0
+        flags("synthetic_data_categories=parameters")
+        assert loss() == 5.0
+        flags()
+        assert loss() == 7.0
+
+    def test_functions_say_that_they_do_not(self, flags):
+        function = tf.function(lambda x: x + 1.0)
+        strategy = IPUStrategy()
+        assert strategy.run(function, [tf.constant(2.0)]) == 3.0
+        flags("use_synthetic_data")
+        with pytest.warns(UserWarning, match="Received: synthetic hostembedding is "):
+            assert strategy.run(function, [tf.constant(2.0)]) == 3.0
+        anew = tf.function(function.python_function)
+        assert strategy.run(anew, [tf.constant(2.0)]) == 0.0

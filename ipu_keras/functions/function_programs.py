@@ -1,6 +1,7 @@
 """Makes programs of a device from the functions that users give to `strategy.run`."""
 
 import contextlib
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from ipu_keras.machine.system import SYSTEM
 from ipu_keras.program import OutfeedMode, Program
 from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
+from ipu_keras.settings.flags import ENVIRONMENT_VARIABLE, current_flags, data_asked_for
 from ipu_keras.tracing import graph_of
 from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
 from ipu_keras.tracing.infeeds import InfeedIterator, infeeds_for_iterators
@@ -136,6 +138,8 @@ class FunctionPrograms:
         self._programs: dict[Hashable, tuple[GraphProgram, ...]] = {}
         self._infeeds: dict[Hashable, list[DatasetIterator]] = {}
         self._synthetic: dict[Hashable, SyntheticCall] = {}
+        # What the flags said of data.
+        self._flags: dict[Hashable, tuple] = {}
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._programs
@@ -160,6 +164,7 @@ class FunctionPrograms:
                 cannot be told.
         """
         arguments, device = _Arguments.of(args, kwargs), self._device
+        self._flags[key] = data_asked_for(current_flags())
         self._infeeds[key] = infeeds_in(concrete.graph)
         synthetic = SyntheticCall.if_asked_for(concrete.graph.variables)
         if synthetic is not None and device is not None:
@@ -195,12 +200,28 @@ class FunctionPrograms:
         if self._device is None:
             yield
             return
+        self._warn_of_other_flags(self._flags[key])
         with running(programs, self._device):
             try:
                 yield
             except tf.errors.OpError as error:
                 explain_infeeds(error, self._infeeds[key])
                 raise
+
+    def _warn_of_other_flags(self, compiled_with: tuple) -> None:
+        """Warns that a function, whose trace TensorFlow keeps, has the data it had before."""
+        asked = data_asked_for(current_flags())
+        if asked == compiled_with:
+            return
+        differing = sorted(set(asked) - set(compiled_with))
+        warnings.warn(
+            f"{ENVIRONMENT_VARIABLE} says otherwise of data than when {self._name!r} was compiled, "
+            "which runs as it was. Received: "
+            + ", ".join(f"{name} is now {value}" for name, value in differing)
+            + ". Set the flags before a function runs for the first time, or make it anew: "
+            "`tf.function(function.python_function)`.",
+            stacklevel=2,
+        )
 
     def synthetic(self, key: Hashable) -> SyntheticCall | None:
         """Returns what calls the function with other data than the host's; `None` for nothing."""

@@ -17,6 +17,7 @@ from ipu_keras.host.fused_updates import TYPES
 from ipu_keras.host.half_operations import COMPUTING
 from ipu_keras.host.interpreter import (
     Interpreter,
+    Run,
     RunningPlace,
     Substitute,
     nothing_instead,
@@ -259,12 +260,24 @@ class _ExceptionSearch:
         self._layers = LayerNames(operations)
 
     def observe(
-        self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], outputs: list[Any]
+        self, op: tf.Operation, place: RunningPlace, inputs: Sequence[Any], run: Run
     ) -> list[Any]:
-        made = _written(inputs) if op.type in _WRITING else outputs
-        if not self._is_looked_at(op) or are_finite(made):
+        if not self._is_looked_at(op):
+            return run(*inputs)
+        is_writing = op.type in _WRITING
+        before = _written(inputs) if is_writing else []
+        outputs = run(*inputs)
+        made = _written(inputs) if is_writing else outputs
+        if are_finite(made):
             return outputs
-        kinds = exceptions_of(op.type, list(map(_array, inputs)), list(map(_array, made)))
+
+        def again(arrays: Sequence[Any]) -> list[Any]:
+            pairs = zip(inputs, arrays, strict=True)
+            return [*map(_array, run(*(t if a is None else tf.constant(a) for t, a in pairs)))]
+
+        given, found = ([*map(_array, tensors)] for tensors in ([*inputs, *before], made))
+        # What writes, or waits for other processes, does so once.
+        kinds = exceptions_of(op.type, given, found, None if op.op_def.is_stateful else again)
         kinds |= _invalid_halves(made, kinds, self._program.numerics)
         as_halves = [_as_halves(value, kinds, self._numerics) for value in outputs]
         self._note(op, place, kinds, made if op.type in _WRITING else as_halves)
@@ -330,12 +343,19 @@ class _NotFiniteSearch(_ExceptionSearch):
 
 
 def exceptions_of(
-    kind: str, inputs: Sequence[Any], outputs: Sequence[Any]
+    kind: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    again: Callable[[Sequence[Any]], list[Any]] | None = None,
 ) -> frozenset[FloatingPointException]:
     """Returns the exceptions that an operation met, given arrays; `None` are no numbers.
 
     As IEEE 754 has it, NaN made of numbers is invalid, an infinity made of finite numbers is a
     division by zero at a pole and else an overflow, and what NaN becomes is no exception.
+
+    Args:
+        again: Computes outputs from other inputs, to tell what became of NaN and infinities in
+            the inputs from what was made beside it. Without it, that is not told apart.
 
     Example:
 
@@ -343,16 +363,61 @@ def exceptions_of(
     >>> exceptions_of("RealDiv", [np.float32([1]), np.float32([0])], [infinite])
     frozenset({<FloatingPointException.DIV0: 'division by zero (DIV0)'>})
     """
-    given = [array for array in inputs if array is not None and array.dtype.kind == "f"]
-    made = [array for array in outputs if array is not None and array.dtype.kind == "f"]
+    given, made = _floats(inputs), _floats(outputs)
     found = set()
-    if any(np.isnan(a).any() for a in made) and not any(np.isnan(a).any() for a in given):
+    if _is_made(np.isnan, given, made) or (again and _is_nan_made(inputs, made, again)):
         found.add(FloatingPointException.INV)
-    if any(np.isinf(a).any() for a in made) and not any(np.isinf(a).any() for a in given):
+    if _is_made(np.isinf, given, made) or (again and _is_infinity_made(inputs, made, again)):
         position, poles = _POLES.get(kind, (0, ()))
         at_pole = bool(poles) and bool(np.isin(inputs[position], poles).any())
         found.add(FloatingPointException.DIV0 if at_pole else FloatingPointException.OFLO)
     return frozenset(found)
+
+
+def _floats(arrays: Iterable[Any]) -> list[Any]:
+    return [array for array in arrays if array is not None and array.dtype.kind == "f"]
+
+
+def _is_made(is_special: Callable, given: Iterable[Any], made: Iterable[Any]) -> bool:
+    """Whether there is NaN, say, where none was given."""
+    return any(is_special(a).any() for a in made) and not any(is_special(a).any() for a in given)
+
+
+def _is_nan_made(inputs: Sequence[Any], made: Sequence[Any], again: Callable) -> bool:
+    """Whether some of the NaN did not come from NaN, but from infinities or from numbers."""
+    if not any(np.isnan(array).any() for array in made):
+        return False
+    without_infinities = _outputs(inputs, again, np.isinf, _large)
+    of_numbers = _outputs(inputs, again, lambda array: ~np.isfinite(array), np.ones_like)
+    return any(
+        (np.isnan(array) & (~np.isnan(kept) | np.isnan(number))).any()
+        for array, kept, number in zip(made, without_infinities, of_numbers, strict=False)
+    )
+
+
+def _is_infinity_made(inputs: Sequence[Any], made: Sequence[Any], again: Callable) -> bool:
+    """Whether some of the infinities came from numbers alone."""
+    if not any(np.isinf(array).any() for array in made):
+        return False
+    of_numbers = _outputs(inputs, again, np.isinf, lambda array: np.full_like(array, np.nan))
+    pairs = zip(made, of_numbers, strict=False)
+    return any((np.isinf(array) & np.isinf(number)).any() for array, number in pairs)
+
+
+def _outputs(
+    inputs: Sequence[Any], again: Callable, is_replaced: Callable, instead: Callable
+) -> list[Any]:
+    """Computes outputs with others in place of some numbers; none if that is refused."""
+    arrays = [a if a is None else np.where(is_replaced(a), instead(a), a) for a in inputs]
+    try:
+        return _floats(again(arrays))
+    except tf.errors.OpError:  # a matrix of it has no inverse, say
+        return []
+
+
+def _large(array: Any) -> Any:
+    """Returns numbers of the same signs whose products are finite."""
+    return np.copysign(np.sqrt(np.finfo(array.dtype).max), array)
 
 
 def _array(tensor: Any) -> Any:

@@ -52,6 +52,7 @@ from ipu_keras.host.random_rounding import (
     module_that_rounds,
     register_kernels,
 )
+from ipu_keras.host.sums_of_lists import with_sums_of_tensors
 from ipu_keras.internals.tensorflow.contexts import function_definition
 from ipu_keras.internals.tensorflow.functions import defined_like
 from ipu_keras.internals.tensorflow.operations import definition_of
@@ -162,7 +163,9 @@ class _HalvedFunctions:
 
     def __init__(self, known: dict[str, Any], partials: PartialTypes) -> None:
         self.partials = partials
-        self._known = known
+        self._known = {
+            name: with_sums_of_tensors(each, function_definition) for name, each in known.items()
+        }
         self._concerned: dict[tuple[str, bool], bool] = {}
         self._drawing: dict[tuple[str, bool], bool] = {}
         self._names: dict[tuple[str, _Way], str] = {}
@@ -211,7 +214,8 @@ class _HalvedFunctions:
 
     def _definition_of(self, name: str) -> Any:
         if name not in self._known:
-            self._known[name] = function_definition(name)
+            found = function_definition(name)
+            self._known[name] = with_sums_of_tensors(found, function_definition)
         return self._known[name]
 
     def are_rounded_at_random(self, name: str, at_random: bool) -> bool:

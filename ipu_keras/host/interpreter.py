@@ -33,8 +33,10 @@ class RunningPlace:
     function: str = ""
 
 
-# Takes an operation, its place, its inputs and its outputs; returns what its outputs are to be.
-Observer = Callable[[tf.Operation, RunningPlace, Sequence[Any], list[Any]], list[Any]]
+# Takes an operation, its place, its inputs, and what runs it, which returns the outputs for
+# inputs; returns what its outputs are to be.
+Run = Callable[..., list[Any]]
+Observer = Callable[[tf.Operation, RunningPlace, Sequence[Any], Run], list[Any]]
 
 # Takes an operation and its place; returns its outputs if it is not to run, else `None`.
 Substitute = Callable[[tf.Operation, RunningPlace], list[Any] | None]
@@ -72,7 +74,9 @@ class Interpreter:
         }
         self._observe = observe
         # Operations as functions of their own, which is a form that all of them have.
-        self._single: dict[tf.Operation, Callable[..., Any]] = {}
+        self._single: dict[tf.Operation, Run] = {}
+        # The operations of graphs, in an order in which they can run.
+        self._orders: dict[Any, list[tf.Operation]] = {}
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """Runs the function with eager tensors."""
@@ -82,7 +86,9 @@ class Interpreter:
     def _run(self, graph: Any, given: Sequence[Any], place: RunningPlace) -> list[Any]:
         values = {tensor.ref(): value for tensor, value in zip(graph.inputs, given, strict=True)}
         calls: Counter[str] = Counter()
-        for op in graph.get_operations():  # operations come after what they need
+        if graph not in self._orders:
+            self._orders[graph] = _in_order(graph)
+        for op in self._orders[graph]:
             if op.type == "Placeholder":
                 continue
             inputs = [values[tensor.ref()] for tensor in op.inputs]
@@ -109,7 +115,7 @@ class Interpreter:
             return known
         if op not in self._single:
             self._single[op] = _function_of(op)
-        return self._observe(op, place, inputs, list(self._single[op](*inputs)))
+        return self._observe(op, place, inputs, self._single[op])
 
     def _loop(self, op: tf.Operation, inputs: list[Any], place: RunningPlace) -> list[Any]:
         condition, body = (op.get_attr(name).name for name in ("cond", "body"))
@@ -123,6 +129,24 @@ class Interpreter:
                 return inputs
             inputs = self._run(self._graphs[body], inputs, inside)
         raise AssertionError("a count has no end")
+
+
+def _in_order(graph: Any) -> list[tf.Operation]:
+    """Returns the operations of a graph as they were made, but behind what they need.
+
+    The gradient of a loop adds lists to what the loop takes, which are made after it.
+    """
+    found: dict[tf.Operation, None] = {}
+    waiting = graph.get_operations()[::-1]
+    while waiting:
+        op = waiting[-1]
+        needed = [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+        missing = [] if op in found else [each for each in needed if each not in found]
+        if missing:
+            waiting.extend(missing[::-1])
+        else:
+            found[waiting.pop()] = None
+    return [*found]
 
 
 def _limit(inputs: Sequence[Any]) -> int | None:
@@ -140,7 +164,7 @@ def _branch(op: tf.Operation, choice: Any) -> str:
     return branches[index if 0 <= index < len(branches) else -1].name
 
 
-def _function_of(op: tf.Operation) -> Callable[..., Any]:
+def _function_of(op: tf.Operation) -> Run:
     """Returns a function of the inputs of one operation, which returns a list of its outputs."""
     attributes = {name: value for name, value in op.node_def.attr.items() if name[0] != "_"}
     # Whoever looks for infinities has to see those of halves.
@@ -163,7 +187,8 @@ def _function_of(op: tf.Operation) -> Callable[..., Any]:
         return list(made.outputs)
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in op.inputs]
-    return tf.function(run, autograph=False).get_concrete_function(*specs)
+    concrete = tf.function(run, autograph=False).get_concrete_function(*specs)
+    return lambda *inputs: list(concrete(*inputs))
 
 
 def positions_of(place: RunningPlace) -> Iterator[tuple[int, int]]:

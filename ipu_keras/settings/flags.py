@@ -320,6 +320,17 @@ def _flags_in(text: str, home: str | None) -> PoplarFlags:
     return parse_flags(text)
 
 
+@functools.lru_cache(maxsize=1)  # as it is asked for each execution
+def data_asked_for(flags: PoplarFlags) -> tuple[tuple[str, str], ...]:
+    """Returns what flags say of data when programs are made; seeds are looked at when set."""
+    kinds = [each for each in SyntheticDataCategory if each is not SyntheticDataCategory.Seed]
+    asked = {f"synthetic {kind.name.lower()}": flags.asks_for_synthetic(kind) for kind in kinds}
+    asked["--null_data_feed"] = flags.null_data_feed
+    initializer = flags.synthetic_data_initializer if any(asked.values()) else ""
+    named = {**asked, "--synthetic_data_initializer": initializer}
+    return tuple((name, repr(value)) for name, value in named.items())
+
+
 def idle_flags(flags: PoplarFlags) -> Mapping[str, str]:
     """Returns why flags that are set have no effect, by name, for those that have none."""
     return idle_options(_FLAGS, vars(flags))

@@ -210,3 +210,14 @@ def test_tensorflow_warns_of_the_function_of_a_user_that_it_traces_often(
         strategy.run(function, [iterator_of([1])])
     assert "<function often at" in caplog.text
     assert "in_parts" not in caplog.text
+
+
+def test_integers_from_outside_the_function(strategy):
+    """TensorFlow makes constants of few of them, and captures them all the same."""
+    rows = tf.constant([0, 0, 1])
+
+    @tf.function(jit_compile=True)
+    def sums(x):
+        return tf.math.segment_sum(x, rows)  # XLA has no kernel for it
+
+    assert strategy.run(sums, [tf.constant([1.0, 2.0, 5.0])]).numpy().tolist() == [3.0, 5.0]

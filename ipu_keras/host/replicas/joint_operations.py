@@ -201,7 +201,8 @@ def _alone(op: tf.Operation) -> JointOperation:
         for replica in replicas:
             before = replica.ran if op.control_inputs else []
             with tf.control_dependencies(before):
-                results = call_with_captures(part, replica.look_up(given), [])
+                # Small integers from outside are constants, and yet captured.
+                results = call_with_captures(part, replica.look_up(given), part.captured_inputs)
             replica.note_part(results, waited=bool(op.control_inputs))
             for tensor, result in zip(outputs, results, strict=True):
                 replica.set_value(tensor, result)

@@ -41,7 +41,7 @@ from ipu_keras.program.compilation_history import CompilationHistory, Signature
 from ipu_keras.program.executable import Executable
 from ipu_keras.runtime import SuperBatch
 from ipu_keras.settings.enumerations import SyntheticDataCategory
-from ipu_keras.settings.flags import current_flags
+from ipu_keras.settings.flags import current_flags, data_asked_for
 from ipu_keras.settings.synthetic_data import replaces_infeeds
 from ipu_keras.tracing.frontend_attributes import numerics_in_scopes, numerics_scopes
 
@@ -118,10 +118,8 @@ class StepFunction:
         self._executables: dict[tuple, Executable] = {}
         self._traced: dict[tuple, TracedStep] = {}
         self._num_runs: Counter[tuple] = Counter()
-        # Where the flags ask for synthetic data: what programs have in place of variables, and
-        # whether results stay on the device.
+        # Where the flags ask for synthetic data: what programs have in place of variables.
         self._parameters: dict[tuple, SyntheticParameters | None] = {}
-        self._keeps_results = False
         # The call in which each program ran last. A weak reference, as a call ends with its
         # model's method.
         self._calls: dict[tuple, weakref.ref] = {}
@@ -172,7 +170,8 @@ class StepFunction:
             key, executable, self._call_of() if isinstance(source, ElementFeed) else None
         )
         outfeed = self._outfeed_of(key, executable, super_batch, waited)
-        fetch = _zeros if self._keeps_results else _fetched
+        keeps_results = current_flags().asks_for_synthetic(SyntheticDataCategory.Outfeed)
+        fetch = _zeros if keeps_results else _fetched
         results = mapped(fetch, outfeed)
         if self._logs_each_step:
             return StepLogs(results, self._layout.num_replicas)
@@ -267,7 +266,8 @@ class StepFunction:
         return num_batches // layout.num_replicas
 
     def _executable(self, element: ElementFormat, num_steps: int) -> tuple[tuple, Executable]:
-        key = (*element.key, num_steps, SYSTEM.numerics, *numerics_scopes())
+        trace = _trace_key(element)
+        key = (*trace, num_steps, SYSTEM.numerics, *numerics_scopes())
         layout = self._layout
         if key not in self._executables:
             layout.check(element)
@@ -294,9 +294,8 @@ class StepFunction:
             program = replace(program, variants=variants)
             self._executables[key] = self._compile(program, element)
             self._parameters[key] = SyntheticParameters.if_asked_for(
-                self._traced[element.key].all_variables
+                self._traced[trace].all_variables
             )
-            self._keeps_results = current_flags().asks_for_synthetic(SyntheticDataCategory.Outfeed)
         return key, self._executables[key]
 
     def _compile(self, program: Program, element: ElementFormat) -> Executable:
@@ -313,10 +312,11 @@ class StepFunction:
     def _build(self, program: Program, element: ElementFormat) -> Executable:
         # What a step computes does not depend on the number of steps, so one trace serves all
         # executions.
-        if element.key not in self._traced:
+        trace = _trace_key(element)
+        if trace not in self._traced:
             with traced_for(self._device):
-                self._traced[element.key] = host.traced(program)
-        return host.build_traced(program, self._traced[element.key], self._device)
+                self._traced[trace] = host.traced(program)
+        return host.build_traced(program, self._traced[trace], self._device)
 
     def _run_step(self, data: Any) -> Any:
         with distributed_batch_norm.as_configured(), tf.variable_creator_scope(_made_outside):
@@ -324,6 +324,11 @@ class StepFunction:
 
     def _run_update(self, gradients: list[Any]) -> None:
         self._strategy.extended.call_for_each_replica(self._layout.update, args=(gradients,))
+
+
+def _trace_key(element: ElementFormat) -> tuple:
+    # A trace reads tables on the host, or not, as the flags say.
+    return (*element.key, data_asked_for(current_flags()))
 
 
 def _specs_of(element: ElementFormat) -> Any:
@@ -364,5 +369,5 @@ def _signature(program: Program, element: ElementFormat) -> Signature:
         repeat_count=program.repeat_count,
         outfeed_mode=program.outfeed_mode,
         compiled=program.compiled,
-        values=numerics_scopes(),
+        values=(*numerics_scopes(), *data_asked_for(current_flags())),
     )
