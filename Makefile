@@ -14,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lint test test-rest test-all slow-tests test-browser test-package wheels demo examples docs bench fuzz clean
 
-PYTEST := $(VENV)/bin/pytest -m "not browser" --numprocesses=auto --maxprocesses=4 --dist=loadfile
+XDIST := --numprocesses=auto --maxprocesses=4 --dist=loadfile
+PYTEST := $(VENV)/bin/pytest -m "not browser" $(XDIST)
 
 # What to run before a commit: each test function, of those with many cases a few. Slow tests and
 # documents are for `make test-rest`, which runs exactly what this leaves out.
@@ -41,7 +42,7 @@ slow-tests: $(VENV)/test.stamp
 
 # Reports and the site in Chromium, which has to be installed (Debian: apt-get install chromium).
 test-browser: $(VENV)/browser.stamp
-	$(VENV)/bin/pytest -m browser tests/report tests/docs
+	$(VENV)/bin/pytest -m browser $(XDIST) tests/report tests/docs
 
 # Builds what would be published, installs it into an empty environment, trains, uninstalls.
 test-package: | $(VENV)/bin/python

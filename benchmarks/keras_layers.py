@@ -128,7 +128,8 @@ _ON_IMAGES: Mapping[str, Mapping[str, Any]] = {
     "CenterCrop": {"height": 8, "width": 8},
     "ContrastLimitedAdaptiveHistogramEqualization": {},
     "Equalization": {},
-    "RandAugment": {},
+    # Each of its operations is one of all augmentations, which are traced anew for it.
+    "RandAugment": {"num_ops": 1},
     "RandomBrightness": {"factor": 0.2},
     "RandomColorDegeneration": {"factor": 0.5},
     "RandomColorJitter": {"brightness_factor": 0.2, "hue_factor": 0.1},

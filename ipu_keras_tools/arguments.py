@@ -15,6 +15,7 @@ from ipu_keras_tools.option_values import (
     positive,
     power_of_two,
     proportion,
+    replicas,
     spec,
     switch,
 )
@@ -79,7 +80,7 @@ _OPTIONS: _Options = {
         "float16 or float32 for all floating point numbers",
     ),
     "num-ipus": (power_of_two, "IPUs that share the layers: 1, 2, 4, ..."),
-    "num-replicas": (positive, "copies of the model, with a batch each"),
+    "num-replicas": (replicas, "copies of the model, with a batch each"),
     "available-memory-proportion": (proportion, "of a tile's memory for temporaries of products"),
     "steps-per-execution": (positive, "steps between two exchanges with the host"),
     "gradient-accumulation-count": (positive, "steps between two weight updates"),
@@ -91,6 +92,7 @@ _METAVARS: dict[Callable[[str], object], str] = {
     positive: "N",
     power_of_two: "N",
     proportion: "SHARE",
+    replicas: "N",
 }
 
 # Files that `report` writes, by the options that name them.

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable
 
-# Programs count steps, samples and replicas in 32 bits.
+# Programs count steps and samples in 32 bits.
 _MOST = 2**31 - 1
 
 # IPUs of the largest system.
@@ -19,6 +19,11 @@ def positive(text: str) -> int:
     """Reads an integer above 0, of 32 bits."""
     number = _integer(text, "a positive integer", lambda number: number > 0)
     return _at_most(text, number, _MOST)
+
+
+def replicas(text: str) -> int:
+    """Reads a number of copies of a program, which have an IPU each at least."""
+    return _at_most(text, positive(text), _MOST_IPUS)
 
 
 def at_least_two(text: str) -> int:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ipu_keras_tools.option_values import positive
+from ipu_keras_tools.option_values import positive, replicas
 from ipu_keras_tools.results import Parser, UsageError, print_text
 
 # Options that are about machines and partitions of IPUs, which an emulated machine does not have.
@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-n", "--num-instances", type=positive, default=1, metavar="N", help="processes"
     )
     parser.add_argument(
-        "--num-replicas", type=positive, metavar="N", help="of all instances; one in each"
+        "--num-replicas", type=replicas, metavar="N", help="of all instances; one in each"
     )
     parser.add_argument(
         "--ipus-per-replica", type=positive, default=1, metavar="N", help="IPUs of a replica"

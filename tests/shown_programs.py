@@ -86,9 +86,10 @@ class Program:
     shown: str = ""
 
     @property
-    def expected(self) -> str:
-        """All that it is said to print, also in comments behind calls of `print`."""
-        return self.shown + "\n".join(re.findall(r"^print\(.*\)  # (.*)$", self.code, re.M))
+    def expected(self) -> list[str]:
+        """What it is said to print, below it and in comments behind calls of `print`."""
+        comments = re.findall(r"^print\(.*\)  # (.*)$", self.code, re.M)
+        return [one for one in (self.shown, "\n".join(comments)) if one]
 
 
 @dataclass(frozen=True)
@@ -147,15 +148,19 @@ def run(pages: Iterable[Sequence[Program]]) -> list[list[Printed]]:
     return [[Printed(**one) for one in page] for page in json.loads(done.stdout)]
 
 
-def missing(shown: str, text: str) -> list[str]:
-    """Lines that a page shows and that were not printed, in whatever order.
+def missing(shown: Iterable[str], text: str) -> list[str]:
+    """Lines that a page shows and that were not printed in this order, with others between.
 
     Args:
-        shown: On the page.
+        shown: On the page, each in an order of its own.
         text: That was printed.
     """
-    lines = {line.strip() for line in text.splitlines()}
-    return [line for line in shown.splitlines() if line.strip() and line.strip() not in lines]
+    found = []
+    for one in shown:
+        lines = iter([line.strip() for line in text.splitlines()])
+        # What is looked for in an iterator is looked for behind what was found before.
+        found += [line for line in one.splitlines() if line.strip() and line.strip() not in lines]
+    return found
 
 
 if __name__ == "__main__":

@@ -118,6 +118,12 @@ class CostOptions:
                 f"Received: selection_order={self.selection_order!r}"
             )
         self._check_pipeline()
+        if self.num_replicas * self.ipus_per_replica > _MOST_IPUS:
+            raise ValueError(
+                f"Replicas must have at most {_MOST_IPUS} IPUs together, those of the largest "
+                f"system. Received: num_replicas={self.num_replicas}, each on "
+                f"{self.ipus_per_replica} IPU(s)"
+            )
         self.product_options()
 
     def _check_counts(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from ipu_keras.internals.keras.tracebacks import of_users
 from ipu_keras.internals.raised_again import keep_notes
 
 _Arguments = ParamSpec("_Arguments")
@@ -258,7 +259,10 @@ def advice(error: BaseException) -> str:
 
 
 def explained(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Wraps a method that users call and that calls Keras, so that `explain` sees its errors."""
+    """Wraps a method that users call and that calls Keras, so that `explain` sees its errors.
+
+    They are raised again with the lines of users, as Keras's own methods do.
+    """
 
     @functools.wraps(function)
     def explaining(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -266,6 +270,7 @@ def explained(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _
             return function(*args, **kwargs)
         except Exception as error:
             explain(error)
-            raise
+            # `raise` alone would show all lines, and `from` another cause than the error has.
+            raise error.with_traceback(of_users(error.__traceback__))  # noqa: B904
 
     return explaining

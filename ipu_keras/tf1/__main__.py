@@ -1,13 +1,13 @@
 """The command `python -m ipu_keras.tf1`."""
 
 import argparse
-import runpy
 import sys
 from pathlib import Path
 
 import tensorflow as tf
 
 from ipu_keras.tf1.imports import install
+from ipu_keras.tf1.scripts import run_module, run_script
 
 _DESCRIPTION = """Runs a script written for TensorFlow 1 as TensorFlow 1 would: graphs and sessions
 instead of eager execution, and `import tensorflow` gives the names of `tensorflow.compat.v1`,
@@ -36,13 +36,11 @@ def main() -> None:
     tf.compat.v1.disable_v2_behavior()
     install()
     if script is None:
-        # As with `python -m`, the current folder stays the first entry of `sys.path`.
         sys.argv = [given.module, *rest]
-        runpy.run_module(given.module, run_name="__main__", alter_sys=True)
+        run_module(given.module)
     else:
         sys.argv = [script, *rest]
-        sys.path[0] = str(Path(script).resolve().parent)
-        runpy.run_path(script, run_name="__main__")
+        run_script(script)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,16 @@
 import argparse
 import json
 import os
-import runpy
 import sys
 import tempfile
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ipu_keras.report.text import PlainTable, rendered
 from ipu_keras.settings.engine_options import ENVIRONMENT_VARIABLE
 from ipu_keras.tf1.__main__ import main as run_as_tensorflow_1
+from ipu_keras.tf1.scripts import run_script
 from ipu_keras_tools.results import UsageError, print_text
 
 
@@ -44,23 +42,11 @@ def _print(given: argparse.Namespace, folder: Path) -> None:
 
 def _run(given: argparse.Namespace) -> None:
     sys.argv = [given.script, *given.arguments]
-    sys.excepthook = partial(_show, given.script)
     if given.tf1:
         sys.argv = ["ipu-keras run --tf1", *sys.argv]
         run_as_tensorflow_1()
         return
-    # As Python does for a script: its own folder comes first, not that of this command.
-    sys.path[0] = str(Path(given.script).resolve().parent)
-    runpy.run_path(given.script, run_name="__main__")
-
-
-def _show(
-    script: str, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    """Shows what a script has raised as Python does, from the script's own lines on."""
-    while trace is not None and trace.tb_frame.f_code.co_filename != script:
-        trace = trace.tb_next
-    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+    run_script(given.script)
 
 
 def _ask_for_reports(folder: str) -> None:

@@ -24,6 +24,10 @@ from ipu_keras.store.canonical_json import to_json
         ({"recomputation": 1}, "`recomputation` must be True or False. .*recomputation=1"),
         ({"selection_order": "SNAKE"}, "a SelectionOrder, such as .*selection_order='SNAKE'"),
         ({"num_ipus": 2048}, "must be at most 1024, those of the largest .* num_ipus=2048"),
+        (
+            {"num_ipus": 2, "num_replicas": 513},
+            r"at most 1024 IPUs together, .* num_replicas=513, each on 2 IPU\(s\)",
+        ),
         ({"pipeline": 3}, "`pipeline` must be a Pipeline, or None .* Received: pipeline=3"),
     ],
 )

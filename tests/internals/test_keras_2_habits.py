@@ -256,3 +256,28 @@ def test_keras_alone_is_left_alone():
     with pytest.raises(ValueError, match="Cannot convert '80' to a shape") as raised:
         keras.Input(shape=(80))
     assert not notes_of(raised.value)
+
+
+class Forgetful(keras.Model):
+    def call(self, x):
+        return x
+
+    def train_step(self, data):
+        raise KeyError("of a user")
+
+
+def test_lines_of_users_are_shown_only(strategy):
+    def lines():
+        with pytest.raises(KeyError) as raised:
+            model.fit(X, Y, batch_size=4, verbose=0)
+        return [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+
+    with strategy.scope():
+        model = Forgetful()
+        model.compile("sgd", "mse", jit_compile=False)
+    assert lines() == ["lines", "explaining", "train_step"]
+    keras.config.disable_traceback_filtering()
+    try:
+        assert {"fit", "_run_step"} < set(lines())
+    finally:
+        keras.config.enable_traceback_filtering()

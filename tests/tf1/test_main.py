@@ -169,6 +169,16 @@ def test_errors_of_scripts(run, scripts, source, text):
     assert re.search(text, process.stderr)
 
 
+@pytest.mark.parametrize("arguments", [("scripts/wrong.py",), ("-m", "scripts.wrong")])
+def test_what_scripts_raise_is_shown_with_their_own_lines_only(scripts, arguments):
+    folder = scripts(wrong="import sys; sys.path.append('scripts')\nimport lib", lib="{}['key']")
+    process = started(folder, *arguments)
+    files = re.findall(r'File ".*?(\w+)\.py", line (\d), in <module>', process.stderr)
+    assert files == [("wrong", "2"), ("lib", "1")]
+    assert process.stderr.count("File ") == 2
+    assert process.stderr.endswith("KeyError: 'key'\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

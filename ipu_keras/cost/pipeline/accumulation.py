@@ -1,5 +1,6 @@
 """Adds up gradients of several batches and replicas on their way to one weight update."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -190,7 +191,8 @@ def _sum_of_replicas(gradient: Value, maker: ComputeSet, num_replicas: int) -> C
         layer=maker.layer,
         backward=maker.backward,
         weight_update=True,
-        flops=num_elements(spec) * (num_replicas - 1),
+        # Each replica adds up its share of the tensor, and gets the other sums from the others.
+        flops=math.ceil(num_elements(spec) * (num_replicas - 1) / num_replicas),
         bytes_read=spec.nbytes,
         bytes_written=spec.nbytes,
     )

@@ -72,6 +72,8 @@ def test_gradients_of_replicas_are_added_before_the_update():
     program = accumulate(reduce_over_replicas(flat(), 4))
     reduced = named(program, "dw0/reduced")
     assert (reduced.family, reduced.weight_update) == ("collective", True)
+    # Three sums of each of 64 x 64 numbers, which four replicas share.
+    assert reduced.flops == 64 * 64 * 3 // 4
     assert reduced.ops[0].attributes == {"num_replicas": 4}
     assert reduced.reads == ("dw0/accumulator",)
     assert named(program, "u0").reads == ("w0", "dw0/reduced")
