@@ -98,7 +98,9 @@ class Words(layers.Embedding):
         return super().call(inputs)
 
     def compute_output_spec(self, inputs, reverse=False):
-        shape = (*inputs.shape[:-1], self.input_dim) if reverse else (*inputs.shape, self.output_dim)
+        shape = (
+            (*inputs.shape[:-1], self.input_dim) if reverse else (*inputs.shape, self.output_dim)
+        )
         return keras.KerasTensor(shape, self.compute_dtype)
 
 
