@@ -176,7 +176,11 @@ class _Order:
             # The one reader that is left would free the value.
             if self._uses[name] == 1:
                 found += [reader for reader in self._readers[name] if self._can_run(reader)]
-        return found
+        # The last is next: what writes variables, as it frees a gradient and takes nothing.
+        return sorted(found, key=self._writes_variables)
+
+    def _writes_variables(self, position: int) -> bool:
+        return self._in_place.issuperset(value.name for value in self._sets[position].writes)
 
     def _can_run(self, position: int) -> bool:
         return not self._done[position] and self.waits_for[position] == 0

@@ -166,6 +166,7 @@ def _anchor(reader: _Reader, positions: Sequence[int]) -> tuple[str, str] | None
     """Returns a layer's family and the tensor that it normalizes; `None` if not just one."""
     scales: dict[str, int] = {}  # made of a reciprocal square root, with that one's size
     found = set()
+    centred: dict[str, str] = {}  # of a tensor and a vector, with the tensor
     for position in positions:
         one = reader.sets[position]
         name, kind = one.writes[0].name, one.ops[-1].kind
@@ -180,10 +181,13 @@ def _anchor(reader: _Reader, positions: Sequence[int]) -> tuple[str, str] | None
             # axes.
             if reader.size(name) == min(scaled) or not any(map(reader.is_tensor, tensors)):
                 scales[name] = min(scaled)
-            # A factor of the tensor's size meets the tensor. Frameworks convert that to float32
-            # first: the pass reads what it was before.
+            # A factor of the tensor's size meets the tensor, or what is left of it without its
+            # mean. Frameworks convert that to float32 first: the pass reads what it was before.
             elif kind == "multiply" and reader.size(tensors[0]) == reader.size(name):
-                found.add(("norm", reader.converted_from(tensors[0])))
+                tensor = reader.converted_from(tensors[0])
+                found.add(("norm", centred.get(tensor, tensor)))
+        elif kind == "subtract" and not reader.is_tensor(one.reads[1]):
+            centred[name] = reader.converted_from(one.reads[0])
     # With two such tensors in one layer, nothing says which operation belongs to which.
     return found.pop() if len(found) == 1 else None
 

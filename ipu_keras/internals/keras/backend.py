@@ -79,6 +79,15 @@ def is_of_an_initializer(initial_value: Any) -> bool:
     return getattr(initial_value, "__code__", None) in method.__code__.co_consts
 
 
+def initialization_of(initial_value: Any) -> tuple[Any, Any] | None:
+    """Returns the initializer that makes an initial value, and of what; `None` if there is none."""
+    if not is_of_an_initializer(initial_value):
+        return None
+    names = initial_value.__code__.co_freevars
+    cells = dict(zip(names, initial_value.__closure__, strict=True))
+    return cells["initializer"].cell_contents, cells["self"].cell_contents
+
+
 def number_names_anew() -> None:
     """Has Keras count the names that it makes up from the start, as in a new process.
 

@@ -26,6 +26,7 @@ from ipu_keras.keras.extensions.remade_model import remade
 from ipu_keras.keras.extensions.saved_options import SavedOptions
 from ipu_keras.keras.extensions.symbolic_build import build_from
 from ipu_keras.keras.extensions.training import TrainingParts, summing_gradients
+from ipu_keras.keras.extensions.untouched_zeros import untouched_zeros
 from ipu_keras.machine.system import SYSTEM
 from ipu_keras.ops.distributed_batch_norm import distributed_batch_norm
 from ipu_keras.profiling.configured_options import configured_options
@@ -277,7 +278,8 @@ class ProfiledModel(ProfiledFunction):
         with self.model.distribute_strategy.scope(), self.called_by_program():
             if mode != "predict":
                 self.prepare_to_train()
-                build_from(self.model, data)
+                with untouched_zeros():
+                    build_from(self.model, data)
             elif not self.model.built:
                 compute_output_spec(self.model, _keras_specs(data))
         return data

@@ -34,6 +34,23 @@ def test_weights_are_updated_as_soon_as_there_is_a_gradient():
     assert order == ["h0", "h1", "h2", "g2", "u2", "g1", "u1", "g0", "u0"]
 
 
+def test_an_update_comes_before_what_frees_other_memory():
+    """The gradient `g` frees nothing but what `s` is the last to read, and `s` could be next."""
+    program = flatten(
+        graph(
+            argument("x", 64),
+            variable("w", 64, 64, result=0),
+            op("h", "tanh", (64,), "x"),
+            op("e", "tanh", (64,), "h"),
+            op("g", "dot", (64, 64), "e", "h", lhs_contracting_dimensions=()),
+            op("s", "reduce", (), "h"),
+            op("u", "subtract", (64, 64), "w", "g"),
+            results=("u", "s"),
+        )
+    )
+    assert [one.name for one in schedule(program).compute_sets] == ["h", "e", "g", "u", "s"]
+
+
 def test_a_learning_rate_is_there_before_the_gradients():
     """Traced behind them, what it is computed from would have both gradients wait for it."""
     program = flatten(
@@ -49,7 +66,7 @@ def test_a_learning_rate_is_there_before_the_gradients():
         )
     )
     order = [one.name for one in schedule(program).compute_sets]
-    assert order == ["rate2", "g0", "s0", "g1", "s1", "u1", "u0"]
+    assert order == ["rate2", "g0", "s0", "u0", "g1", "s1", "u1"]
 
 
 def test_what_reads_a_weight_does_so_before_its_update():

@@ -67,6 +67,20 @@ def test_at_inference_the_statistics_are_variables():
     assert passes(found) == [("scaled shifted", ("x", "scale", "shift"), [("y", "float16")])]
 
 
+def test_the_mean_may_be_subtracted_before_the_tensor_is_scaled():
+    """As operations of IPUs have it, and Keras's batch normalization has not."""
+    changed = {
+        "scaled": full("scaled", "multiply", (N, C), "centred", "scale_wide"),
+        "shifted": full("shifted", "add", (N, C), "scaled", "gamma_wide"),
+        "shift_wide": wide("gamma_wide", "gamma"),
+    }
+    program = fused(*(changed.get(one.name, one) for one in batch_norm()))
+    assert passes(program) == [
+        ("sum power", ("x",), [("sum", "float32"), ("power", "float32")]),
+        ("centred scaled shifted", ("x", "mean", "scale", "gamma"), [("y", "float16")]),
+    ]
+
+
 def test_vectors_along_different_axes_are_applied_one_by_one():
     """A layer normalization: one mean for each row, one factor for each column."""
     ops = [
