@@ -1,5 +1,6 @@
 """Adds up, gathers and hands around tensors over processes, in graphs and outside of them."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ _MODULE = """module {{
 _LAST: Any = ("ipu_last_reduction",)
 # The same for initial values of variables, which only initializers run.
 _LAST_INITIAL: Any = ("ipu_last_initial_value",)
+# The same for what `_effects` knows of a graph's operations.
+_EFFECTS: Any = ("ipu_effects",)
 # What a session runs again without another effect.
 _READS = frozenset({"VarHandleOp", "ReadVariableOp", "XlaCallModule"})
 
@@ -142,8 +145,8 @@ def _one_call(tensors: Sequence[tf.Tensor], chain: Any) -> list[tf.Tensor]:
     # A function that a session calls does not follow what is in the session's own graph, which
     # would be computed again whenever it runs.
     follows = bool(calls) and (calls[-1].graph is graph or is_trace(calls[-1].graph))
-    if follows and chain is _LAST and not is_trace(graph):
-        follows = not _has_effects_beside(calls[-1], tensors)
+    if follows and not is_trace(graph):
+        _warn_of_more(calls[-1], tensors)
     token = tf.cast(calls[-1], dtype) if follows else tf.zeros([], dtype)
     given = [*tensors, token]
     *totals, token = call_module_of(given, version=9, module=_module_for(given))
@@ -151,27 +154,44 @@ def _one_call(tensors: Sequence[tf.Tensor], chain: Any) -> list[tf.Tensor]:
     return totals
 
 
-def _has_effects_beside(last: tf.Tensor, tensors: Sequence[tf.Tensor]) -> bool:
-    """Whether a session would do, or need, more for a call if that followed the last one.
+def _warn_of_more(last: tf.Tensor, tensors: Sequence[tf.Tensor]) -> None:
+    """Warns if a session does, or needs, more for a sum because that follows the last one.
 
-    That one may be of a training step, and this one of an evaluation.
+    Without an order, each process would begin with another of two sums that it runs at once.
     """
-    more = _needed(last) - set().union(*map(_needed, tensors))
-    return any(
-        op.type.startswith("Placeholder") or (op.op_def.is_stateful and op.type not in _READS)
-        for op in more
-    )
+    needed: set[str] = set().union(*(_effects(tensor.op) for tensor in tensors))
+    if more := sorted(_effects(last.op) - needed):
+        warnings.warn(
+            "Sums over processes follow each other in the order in which a graph has them, so a "
+            f"session that runs this sum of {tensors[0].name!r} runs or needs what the sums before "
+            f"it do, too: {', '.join(more[:5])}{', ...' if len(more) > 5 else ''}. If it is to "
+            "run without that, as in an evaluation, make it first, or in a graph of its own.",
+            stacklevel=2,
+        )
 
 
-def _needed(tensor: tf.Tensor) -> set[tf.Operation]:
-    """Returns the operations that a session runs for a tensor."""
-    found, waiting = set(), [tensor.op]
+def _effects(op: tf.Operation) -> frozenset[str]:
+    """Returns what a session changes, or has to be fed, if it runs an operation."""
+    (known,) = op.graph.get_collection_ref(_EFFECTS) or [{}]
+    op.graph.get_collection_ref(_EFFECTS)[:] = [known]
+    waiting = [op]
     while waiting:
-        op = waiting.pop()
-        if op not in found:
-            found.add(op)
-            waiting += [*op.control_inputs, *(given.op for given in op.inputs)]
-    return found
+        one = waiting[-1]
+        needed = [*one.control_inputs, *(tensor.op for tensor in one.inputs)]
+        missing = [each for each in needed if each not in known]
+        if one not in known:
+            known[one] = frozenset()  # until what it needs is known, as loops need themselves
+            if missing:
+                waiting.extend(missing)
+                continue
+        waiting.pop()
+        found = {*map(known.__getitem__, needed)}
+        is_fed = one.type.startswith("Placeholder")
+        if is_fed or (one.op_def.is_stateful and one.type not in _READS):
+            found.add(frozenset({one.name}))
+        # Most have what another one has, of which they need no copy.
+        known[one] = found.pop() if len(found) == 1 else frozenset().union(*found)
+    return known[op]
 
 
 def _module_for(tensors: Sequence[tf.Tensor]) -> str:

@@ -55,7 +55,7 @@ def training_step():
 
 def test_the_passes_fill_the_model():
     model = model_graph("step", training_step(), GC200)
-    assert [one.name for one in model.program.compute_sets] == ["y", "g", "loss", "new"]
+    assert [one.name for one in model.program.compute_sets] == ["y", "g", "new", "loss"]
     assert len(model.costs) == 4
     assert all(cost.cycles > 0 for cost in model.costs)
     assert set(model.regions) == set(model.program.values)
